@@ -1,0 +1,341 @@
+"""The files that a tokenizer is kept in, in the layout of Hugging Face tokenizers 0.23 (`tokenizer.json`, version 1.0).
+
+What that layout cannot say exactly is written in a layout of our own under the same name. Its `version` makes the
+Hugging Face library refuse the file instead of reading it wrongly, and its `reason` says what stood in the way.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from bpe_core.alphabet import BYTE_TO_CHARACTER, BYTES, CHARACTER_TO_BYTE, MARKER, Alphabet, Placement
+from bpe_core.kernels import Int32s
+from bpe_core.words import PATTERNS, WHITESPACE, Normalization
+
+if TYPE_CHECKING:
+    from bpe_core.tokenizer import Tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+CONFIG_FILE = "tokenizer_config.json"
+SPECIAL_TOKENS_FILE = "special_tokens_map.json"
+
+_OWN_VERSION = "tokenmill 1"
+_ADDITIONAL = "additional_special_tokens"
+_NAMED = {expression: name for name, expression in PATTERNS.items()}
+_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+
+_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+
+
+class NotExpressible(ValueError):
+    """A format cannot hold this model exactly; the message says why."""
+
+
+@dataclass(frozen=True)
+class TokenizerParts:
+    """What a tokenizer file says, ready for `Tokenizer`."""
+
+    pattern: str
+    unicode: Normalization
+    lowercase: bool
+    alphabet: Alphabet
+    tokens: list[bytes]
+    merges: Int32s
+    special_ids: dict[str, int]
+    roles: dict[str, str | list[str]]
+
+
+def tokenizer_json(tokenizer: "Tokenizer") -> str:
+    """Returns the text of `tokenizer.json`: Hugging Face's layout where it can hold the model, else our own."""
+    try:
+        content = hugging_face(tokenizer)
+    except NotExpressible as error:
+        content = _own(tokenizer, str(error))
+    return _dump(content)
+
+
+def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
+    """Returns the model in the layout of Hugging Face tokenizers.
+
+    Raises:
+        NotExpressible: a marker apart, unknown characters without an `unk` token (the library would drop them), or
+            two tokens that are written alike.
+    """
+    alphabet, words = tokenizer.alphabet, tokenizer.words
+    unknown = tokenizer.special_roles.get("unk")
+    if alphabet.kind == "char" and alphabet.placement == "apart":
+        raise NotExpressible(
+            f"the end-of-word marker {alphabet.end_of_word!r} is a symbol apart, and the layout has only a suffix that is "
+            "glued to the last character; train with end_of_word_placement: glued to use the Hugging Face library"
+        )
+    if alphabet.kind == "char" and unknown is None:
+        raise NotExpressible("there is no unk token, and the library would drop unknown characters without a sign")
+    spelled = _spellings(tokenizer)
+    vocab = {spelling: id_ for id_, spelling in enumerate(spelled)}
+    if len(vocab) != len(spelled):
+        twice = next(spelling for id_, spelling in enumerate(spelled) if vocab[spelling] != id_)
+        raise NotExpressible(f"two different tokens are both written {twice!r}")
+    if alphabet.kind == "byte":
+        pre_tokenizer: dict[str, Any] = dict(_BYTE_LEVEL)
+        if words.pattern != "gpt2":
+            split = {"type": "Split", "pattern": {"Regex": words.expression}, "behavior": "Isolated", "invert": False}
+            pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, {**_BYTE_LEVEL, "use_regex": False}]}
+        decoder: dict[str, Any] = dict(_BYTE_LEVEL)
+    else:
+        pre_tokenizer = {"type": "WhitespaceSplit"}
+        decoder = {"type": "BPEDecoder", "suffix": alphabet.end_of_word}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": _added_tokens(tokenizer),
+        "normalizer": _normalizer(words.unicode, words.lowercase),
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": None,
+        "decoder": decoder,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unknown,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": alphabet.end_of_word,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [[spelled[left], spelled[right]] for left, right, _ in tokenizer.merges.tolist()],
+        },
+    }
+
+
+def _own(tokenizer: "Tokenizer", reason: str) -> dict[str, Any]:
+    alphabet, words = tokenizer.alphabet, tokenizer.words
+    special = set(tokenizer.special_tokens.values())
+    marked = [id_ not in special and token.endswith(MARKER) for id_, token in enumerate(tokenizer.token_bytes())]
+    return {
+        "version": _OWN_VERSION,
+        "reason": f"not in the layout of Hugging Face tokenizers: {reason}",
+        "kind": alphabet.kind,
+        "pattern": words.pattern,
+        "unicode": words.unicode,
+        "lowercase": words.lowercase,
+        "end_of_word": alphabet.end_of_word,
+        "end_of_word_placement": alphabet.placement,
+        "added_tokens": _added_tokens(tokenizer),
+        "tokens": [
+            [spelling, alphabet.kind == "char" and ends] for spelling, ends in zip(_spellings(tokenizer), marked, strict=True)
+        ],
+        "merges": tokenizer.merges.tolist(),
+    }
+
+
+def _spellings(tokenizer: "Tokenizer") -> list[str]:
+    """Returns every id's token as the files write it; bytes as GPT-2's characters."""
+    special = {id_: spelling for spelling, id_ in tokenizer.special_tokens.items()}
+    alphabet = tokenizer.alphabet
+    spelled = []
+    for id_, token in enumerate(tokenizer.token_bytes()):
+        if id_ in special:
+            spelled.append(special[id_])
+        elif alphabet.kind == "byte":
+            spelled.append("".join(BYTE_TO_CHARACTER[byte] for byte in token))
+        else:
+            spelled.append(str(alphabet.spelling(token)))
+    return spelled
+
+
+def _added_tokens(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return [
+        {"id": id_, "content": spelling, **flags}
+        for spelling, id_ in sorted(tokenizer.special_tokens.items(), key=lambda item: item[1])
+    ]
+
+
+def _normalizer(unicode: Normalization, lowercase: bool) -> dict[str, Any] | None:
+    steps = [{"type": unicode}] if unicode != "none" else []
+    steps += [{"type": "Lowercase"}] if lowercase else []
+    if len(steps) < 2:
+        return steps[0] if steps else None
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def _roles(tokenizer: "Tokenizer") -> dict[str, Any]:
+    return {
+        _ADDITIONAL if role == "additional" else f"{role}_token": spelling
+        for role, spelling in tokenizer.special_roles.items()
+    }
+
+
+def tokenizer_config_json(tokenizer: "Tokenizer") -> str:
+    """Returns the text of `tokenizer_config.json`, for `transformers.AutoTokenizer`."""
+    return _dump(
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "padding_side": "right",
+            **_roles(tokenizer),
+        }
+    )
+
+
+def special_tokens_map_json(tokenizer: "Tokenizer") -> str:
+    """Returns the text of `special_tokens_map.json`: role -> spelling."""
+    return _dump(_roles(tokenizer))
+
+
+def _dump(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+
+
+def read_special_tokens_map(content: Any) -> dict[str, str | list[str]]:
+    """Returns role -> spelling from the content of `special_tokens_map.json`."""
+    roles: dict[str, str | list[str]] = {}
+    for key, given in content.items():
+        role = "additional" if key == _ADDITIONAL else key.removesuffix("_token")
+        roles[role] = given["content"] if isinstance(given, dict) else given
+    return roles
+
+
+def read_tokenizer_json(content: Any) -> TokenizerParts:
+    """Returns the model in a `tokenizer.json` of either layout.
+
+    Raises:
+        ValueError: something is missing, contradicts itself, or is not supported; the message names the entry.
+    """
+    if not isinstance(content, dict) or "version" not in content:
+        raise ValueError("this is not a tokenizer file: it has no version")
+    if content["version"] == _OWN_VERSION:
+        return _read_own(content)
+    if content["version"] != "1.0":
+        raise ValueError(f"version {content['version']!r} is unknown; this build reads 1.0 and {_OWN_VERSION!r}")
+    model = _entry(content, "model")
+    for key, supported in {"dropout": None, "continuing_subword_prefix": None, "byte_fallback": False, "ignore_merges": False}.items():
+        if model.get(key, supported) not in (supported, "" if supported is None else supported):
+            raise ValueError(f"model.{key} is {model[key]!r}, which is not supported")
+    if model.get("type", "BPE") != "BPE":
+        raise ValueError(f"model.type is {model['type']!r}; only BPE is supported")
+    special_ids = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    unicode, lowercase = _read_normalizer(content.get("normalizer"))
+    vocab: dict[str, int] = {**_entry(model, "vocab"), **special_ids}
+    spelled = _in_order(vocab)
+    suffix = model.get("end_of_word_suffix") or None
+    pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
+    if content.get("post_processor") is not None:
+        raise ValueError(f"post_processor {content['post_processor'].get('type')!r} is not supported")
+    if (suffix is not None) != (pattern == WHITESPACE):
+        raise ValueError(f"model.end_of_word_suffix {suffix!r} does not go with this pre_tokenizer")
+    special = set(special_ids.values())
+    if suffix is None:
+        tokens = [s.encode() if id_ in special else _bytes_of(s) for id_, s in enumerate(spelled)]
+        alphabet = BYTES
+        missing = set(BYTES.symbols) - set(tokens)
+        if missing:
+            raise ValueError(f"model.vocab lacks the byte {sorted(missing)[0]!r}; texts with it could not be encoded")
+    else:
+        tokens = [
+            s.encode() if id_ in special or not s.endswith(suffix) else s.removesuffix(suffix).encode() + MARKER
+            for id_, s in enumerate(spelled)
+        ]
+        alphabet = _characters(tokens, special, suffix, "glued")
+    merges = _read_merges(_entry(model, "merges"), vocab)
+    unknown = model.get("unk_token")
+    return TokenizerParts(
+        pattern, unicode, lowercase, alphabet, tokens, merges, special_ids, {"unk": unknown} if unknown else {}
+    )
+
+
+def _read_own(content: dict[str, Any]) -> TokenizerParts:
+    special_ids = {token["content"]: token["id"] for token in _entry(content, "added_tokens")}
+    special = set(special_ids.values())
+    suffix = content["end_of_word"]
+    tokens: list[bytes] = []
+    for id_, (spelling, marked) in enumerate(_entry(content, "tokens")):
+        if marked:
+            tokens.append(spelling.removesuffix(suffix).encode() + MARKER)
+        elif content["kind"] == "byte" and id_ not in special:
+            tokens.append(_bytes_of(spelling))
+        else:
+            tokens.append(spelling.encode())
+    alphabet = BYTES
+    if content["kind"] == "char":
+        alphabet = _characters(tokens, special, suffix, content["end_of_word_placement"])
+    merges = np.array(_entry(content, "merges"), np.int32).reshape(-1, 3)
+    if merges.size and (merges.min() < 0 or merges.max() >= len(tokens)):
+        raise ValueError(f"merges name the id {merges.max()}, but there are only {len(tokens)} tokens")
+    return TokenizerParts(
+        content["pattern"], content["unicode"], content["lowercase"], alphabet, tokens, merges, special_ids, {}
+    )
+
+
+def _entry(content: dict[str, Any], key: str) -> Any:
+    if key not in content:
+        raise ValueError(f"the entry {key!r} is missing")
+    return content[key]
+
+
+def _in_order(vocab: dict[str, int]) -> list[str]:
+    spelled: list[str] = [""] * len(vocab)
+    filled = [False] * len(vocab)
+    for spelling, id_ in vocab.items():
+        if not 0 <= id_ < len(vocab) or filled[id_]:
+            raise ValueError(f"the id {id_} of {spelling!r} leaves a hole in the ids 0 to {len(vocab) - 1}, or is there twice")
+        spelled[id_], filled[id_] = spelling, True
+    return spelled
+
+
+def _bytes_of(spelling: str) -> bytes:
+    try:
+        return bytes(CHARACTER_TO_BYTE[character] for character in spelling)
+    except KeyError as error:
+        raise ValueError(f"the token {spelling!r} holds {error}, which stands for no byte") from error
+
+
+def _characters(tokens: list[bytes], special: set[int], suffix: str, placement: Placement) -> Alphabet:
+    """Returns the alphabet of kind `char` that a vocabulary holds: its tokens of one character."""
+    symbols = {token for id_, token in enumerate(tokens) if id_ not in special and len(token.removesuffix(MARKER).decode()) == 1}
+    if placement == "apart":
+        symbols = {symbol for symbol in symbols if not symbol.endswith(MARKER)} | {MARKER}
+    return Alphabet("char", tuple(sorted(symbols)), suffix, placement)
+
+
+def _read_merges(merges: Any, vocab: dict[str, int]) -> Int32s:
+    ids = np.empty((len(merges), 3), np.int32)
+    for rank, merge in enumerate(merges):
+        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        for column, spelling in enumerate((left, right, left + right)):
+            if spelling not in vocab:
+                raise ValueError(f"merge {rank} ({left!r}, {right!r}) needs the token {spelling!r}, which is not in model.vocab")
+            ids[rank, column] = vocab[spelling]
+    return ids
+
+
+def _read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
+    steps = [] if normalizer is None else normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    kinds = [step["type"] for step in steps]
+    lowercase = kinds[-1:] == ["Lowercase"]
+    forms = kinds[:-1] if lowercase else kinds
+    if len(forms) > 1 or any(form not in _FORMS for form in forms):
+        raise ValueError(f"normalizer {kinds} is not supported; one of {', '.join(_FORMS)}, then Lowercase, is")
+    return cast(Normalization, forms[0] if forms else "none"), lowercase
+
+
+def _read_pre_tokenizer(pre_tokenizer: Any) -> str:
+    match pre_tokenizer:
+        case {"type": "WhitespaceSplit"}:
+            return WHITESPACE
+        case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}:
+            return "gpt2"
+        case {
+            "type": "Sequence",
+            "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False},
+                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+            ],
+        }:
+            return _NAMED.get(expression, expression)
+    raise ValueError(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported")

@@ -1,0 +1,59 @@
+"""What the compiled loops share: how they are compiled, and one hash table from integers to integers."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Int8s = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+EMPTY = np.int64(-1)
+"""The key of a free slot; real keys are never negative."""
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def kernel(function: _Function) -> _Function:
+    """Compiles `function` to machine code on first use; the result is kept on disk for later processes.
+
+    A kernel releases the interpreter lock and works on NumPy arrays and numbers only.
+    """
+    compiled: _Function = numba.njit(cache=True, nogil=True)(function)
+    return compiled
+
+
+@kernel
+def pair_key(left: int, right: int) -> int:
+    """Returns the two symbols of a pair as one int64; keys order as `(left, right)` does."""
+    return (np.int64(left) << np.int64(32)) | np.int64(right)
+
+
+@kernel
+def find_slot(keys: Int64s, key: int) -> int:
+    """Returns the slot of `key` in an open-addressing table, or the free slot where it belongs.
+
+    `keys` (int64) has a power of two as its size and at least one free slot.
+    """
+    mask = keys.size - 1
+    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    slot = np.int64((mixed ^ (mixed >> np.uint64(29))) >> np.uint64(7)) & mask
+    while keys[slot] != EMPTY and keys[slot] != key:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def grown(array: Any, size: int) -> Any:
+    """Returns an array of at least `size` items that starts with those of `array`."""
+    bigger = np.empty(max(size, array.size * 2), array.dtype)
+    bigger[: array.size] = array
+    return bigger
+
+
+def table_size(num_keys: int) -> int:
+    """Returns the slots of a table that is at most half full with `num_keys` keys."""
+    return max(8, 1 << (2 * num_keys - 1).bit_length()) if num_keys > 0 else 8

@@ -1,0 +1,423 @@
+"""The tokenizer: text -> ids and back, trained, loaded and saved."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from bpe_core import formats
+from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, Placement
+from bpe_core.counting import count_words
+from bpe_core.encoder import Encoder
+from bpe_core.kernels import Int32s
+from bpe_core.merges import Merges, Ties, learn_merges
+from bpe_core.words import WHITESPACE, Normalization, Words, repair_surrogates
+
+VocabOrder = Literal["merges", "sorted", "gpt2"]
+"""How ids follow from symbols.
+
+`merges`: base symbols (bytes by value, so that byte b has id b; characters by code point, the marker last), then the
+merges' symbols as learned. `sorted`: all by spelling, a marker that stands apart last. `gpt2` (kind `byte`): as
+`merges`, but the bytes in GPT-2's order, which gives the ids of Hugging Face's trainer.
+"""
+
+SpecialIds = Literal["first", "last"]
+
+ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask", "additional")
+"""What a special token may be for; `additional` takes a list."""
+
+SpecialTokens = Mapping[str, str | Sequence[str]]
+
+_CACHED_WORDS = 1 << 19
+_LONGEST_CACHED_WORD = 64
+_UNKNOWN = -3  # An unknown character is `_UNKNOWN - code point` among the symbols of a word.
+
+
+def spellings(special_tokens: SpecialTokens) -> list[str]:
+    """Returns the different special tokens in the order given, which is the order of their ids.
+
+    Raises:
+        ValueError: an unknown role, or an empty spelling.
+    """
+    spelled: list[str] = []
+    for role, given in special_tokens.items():
+        if role not in ROLES:
+            raise ValueError(f"special token role {role!r} is unknown; roles are {', '.join(ROLES)}")
+        for spelling in [given] if isinstance(given, str) else given:
+            if not spelling:
+                raise ValueError(f"the special token of role {role!r} is empty; write its spelling")
+            if spelling not in spelled:
+                spelled.append(spelling)
+    return spelled
+
+
+def words_of(
+    kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False
+) -> Words:
+    """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
+
+    Raises:
+        ValueError: kind `char` with another pattern than `whitespace`.
+    """
+    if kind == "char" and pattern not in (None, WHITESPACE):
+        raise ValueError(
+            f"kind char cuts words at blanks, where its end-of-word marker stands for them; the pattern {pattern!r} "
+            f"would lose text. Leave the pattern out or set it to {WHITESPACE}, or use kind byte"
+        )
+    return Words(pattern or ("gpt2" if kind == "byte" else WHITESPACE), kind == "byte", unicode, lowercase)
+
+
+class Tokenizer:
+    """A BPE tokenizer. It is not changed by use; make one with `train`, `load` or `from_merges`.
+
+    Args:
+        words: how text is cut.
+        alphabet: the base symbols.
+        tokens: the bytes of every id, from 0; see `bpe_core.alphabet` for the marker. Special tokens: their spelling.
+        merges: int32, shape `(merges, 3)`: the ids of left, right and the symbol they make, in the order learned.
+        special_tokens: role -> spelling, or a list of them for `additional`.
+        special_ids: spelling -> id, for every special token.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Words,
+        alphabet: Alphabet,
+        tokens: Sequence[bytes],
+        merges: Int32s,
+        special_tokens: SpecialTokens,
+        special_ids: Mapping[str, int],
+    ) -> None:
+        self.words = words
+        self.alphabet = alphabet
+        self.merges = merges
+        self.special_roles = {
+            role: given if isinstance(given, str) else list(given) for role, given in special_tokens.items() if given
+        }
+        self.special_tokens = dict(special_ids)
+        self._tokens = list(tokens)
+        self._special = frozenset(special_ids.values())
+        self._encoder = Encoder(merges[:, 0], merges[:, 1], merges[:, 2])
+        self._cache: dict[str, list[int]] = {}
+        ids = {token: id_ for id_, token in enumerate(tokens) if id_ not in self._special}
+        self._byte_ids = np.array([ids.get(bytes([byte]), -1) for byte in range(256)], np.int32)
+        self._base_ids = {symbol: ids[symbol] for symbol in alphabet.symbols}
+
+    # Making one.
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        *,
+        kind: Kind = "byte",
+        pattern: str | None = None,
+        vocab_size: int | None = None,
+        num_merges: int | None = None,
+        ties: Ties | None = None,
+        min_frequency: int = 1,
+        max_token_length: int | None = None,
+        limit_alphabet: int | None = None,
+        whole_characters: bool = False,
+        unicode: Normalization = "none",
+        lowercase: bool = False,
+        end_of_word: str = "</w>",
+        end_of_word_placement: Placement = "apart",
+        special_tokens: SpecialTokens | None = None,
+        special_ids: SpecialIds = "last",
+        vocab_order: VocabOrder = "merges",
+    ) -> Self:
+        """Returns a tokenizer learned from texts in memory; the settings are those of `learn_merges` and `Words`.
+
+        >>> Tokenizer.train(["hug pug hug"], vocab_size=258).encode("hug")
+        [104, 257]
+        """
+        special_tokens = special_tokens or {}
+        words = words_of(kind, pattern, unicode, lowercase)
+        merges = learn_merges(
+            count_words(texts, words),
+            num_merges=num_merges,
+            vocab_size=vocab_size,
+            kind=kind,
+            ties=ties,
+            min_frequency=min_frequency,
+            max_token_length=max_token_length,
+            limit_alphabet=limit_alphabet,
+            whole_characters=whole_characters,
+            end_of_word=end_of_word,
+            end_of_word_placement=end_of_word_placement,
+            special_tokens=spellings(special_tokens),
+        )
+        return cls.from_merges(
+            merges, words=words, special_tokens=special_tokens, special_ids=special_ids, vocab_order=vocab_order
+        )
+
+    @classmethod
+    def from_merges(
+        cls,
+        merges: Merges,
+        *,
+        words: Words,
+        special_tokens: SpecialTokens | None = None,
+        special_ids: SpecialIds = "last",
+        vocab_order: VocabOrder = "merges",
+    ) -> Self:
+        """Returns the tokenizer of these merges."""
+        special = spellings(special_tokens or {})
+        order = _order(merges, vocab_order)
+        first = len(special) if special_ids == "first" else 0
+        id_of = np.empty(len(order), np.int32)
+        id_of[order] = np.arange(first, first + len(order), dtype=np.int32)
+        symbols = [merges.symbols[symbol] for symbol in order]
+        spelled = [spelling.encode() for spelling in special]
+        first_special = 0 if special_ids == "first" else len(symbols)
+        return cls(
+            words=words,
+            alphabet=merges.alphabet,
+            tokens=[*spelled, *symbols] if special_ids == "first" else [*symbols, *spelled],
+            merges=np.stack([id_of[merges.left], id_of[merges.right], id_of[merges.merged]], axis=1),
+            special_tokens=special_tokens or {},
+            special_ids={spelling: first_special + i for i, spelling in enumerate(special)},
+        )
+
+    # Encoding.
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of a text. The spelling of a special token in it is ordinary text.
+
+        Surrogates, which no encoding of Unicode holds, are repaired first, see `repair_surrogates`.
+
+        Raises:
+            ValueError: a character that kind `char` has no symbol for, when there is no `unk` token.
+        """
+        try:
+            return self._encode_words(self.words.split(text))
+        except UnicodeEncodeError:
+            return self._encode_words(self.words.split(repair_surrogates(text)))
+
+    def encode_batch(self, texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        """Returns the ids of many texts: an Arrow `list<int32>` array as long as `texts`; a null stays a null.
+
+        `texts` is an array of any string type, or a chunked one, which gives a chunked one back.
+
+        Raises:
+            OverflowError: one array gives more than 2^31 - 1 ids; pass it in slices.
+        """
+        if isinstance(texts, pa.ChunkedArray):
+            chunks = [self.encode_batch(chunk) for chunk in texts.chunks]
+            return pa.chunked_array(chunks, pa.list_(pa.int32()))
+        rows = [None if text is None else self._encode_words(self.words.split(text)) for text in texts.to_pylist()]
+        lengths = np.array([len(row) if row else 0 for row in rows], np.int64)
+        ends = np.cumsum(lengths)
+        if ends.size and ends[-1] > np.iinfo(np.int32).max:
+            raise OverflowError(f"a batch of {len(texts)} texts has {ends[-1]} ids; pass it in slices")
+        ids = np.fromiter((id_ for row in rows if row for id_ in row), np.int32, int(ends[-1]) if ends.size else 0)
+        offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+        mask = pa.array([row is None for row in rows], pa.bool_())
+        return pa.ListArray.from_arrays(offsets, pa.array(ids), mask=mask)
+
+    def tokenize(self, text: str) -> list[Any]:
+        """Returns the tokens of a text as they are spelled; a character without a symbol (kind `char`) stands for itself.
+
+        As `tokens`, bytes for kind `byte`, text for kind `char`.
+        """
+        pieces: list[Any] = []
+        for word in self.words.split(repair_surrogates(text)):
+            for symbol in self._encoder.merge(self._base_symbols(word)):
+                known = symbol > _UNKNOWN
+                pieces.append(self.alphabet.spelling(self._tokens[symbol]) if known else chr(_UNKNOWN - symbol))
+        return pieces
+
+    def _encode_words(self, words: Iterable[str]) -> list[int]:
+        ids: list[int] = []
+        cached = self._cache.get
+        for word in words:
+            known = cached(word)
+            ids += self._encode_word(word) if known is None else known
+        return ids
+
+    def _encode_word(self, word: str) -> list[int]:
+        ids = self._encoder.merge(self._base_symbols(word))
+        if self.alphabet.kind == "char":
+            ids = [symbol if symbol > _UNKNOWN else self._unknown_id(chr(_UNKNOWN - symbol)) for symbol in ids]
+        if len(word) <= _LONGEST_CACHED_WORD:
+            if len(self._cache) >= _CACHED_WORDS:
+                self._cache.clear()
+            self._cache[word] = ids
+        return ids
+
+    def _base_symbols(self, word: str) -> Int32s:
+        if self.alphabet.kind == "byte":
+            return self._byte_ids[np.frombuffer(word.encode(), np.uint8)]
+        symbols = [character.encode() for character in word]
+        if self.alphabet.placement == "apart":
+            symbols.append(MARKER)
+        else:
+            symbols[-1] += MARKER
+        return np.array([self._base_ids[s] if s in self._base_ids else _unknown(s) for s in symbols], np.int32)
+
+    def _unknown_id(self, character: str) -> int:
+        unknown = self.special_roles.get("unk")
+        if unknown is None:
+            raise ValueError(
+                f"the character {character!r} (U+{ord(character):04X}) is not in the vocabulary, and there is no unk "
+                "token to stand for it. Train with special_tokens: {unk: <unk>}, or with kind byte"
+            )
+        return self.special_tokens[str(unknown)]
+
+    # Decoding.
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False, errors: str = "replace") -> str:
+        """Returns the text of ids; for kind `char`, one blank stands where blanks stood between words.
+
+        Bytes that are not UTF-8, which is what ids cut inside a character give, follow `errors` as in `bytes.decode`.
+
+        Raises:
+            ValueError: an id that is not in the vocabulary.
+        """
+        return self.decode_bytes(ids, skip_special_tokens=skip_special_tokens).decode(errors=errors)
+
+    def decode_bytes(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> bytes:
+        """Returns the exact bytes of ids; see `decode`."""
+        kept = [id_ for id_ in ids if not (skip_special_tokens and id_ in self._special)]
+        spelled = [self._token(id_) for id_ in kept]
+        if self.alphabet.kind == "byte":
+            return b"".join(spelled)
+        text = b"".join(token.replace(MARKER, b" ") for token in spelled)
+        return text[:-1] if spelled and spelled[-1].endswith(MARKER) else text
+
+    def tokens(self, ids: Iterable[int]) -> list[Any]:
+        """Returns each id's token as it is spelled: bytes for kind `byte`, text for kind `char`; special tokens: text."""
+        return [
+            self._token(id_).decode() if id_ in self._special else self.alphabet.spelling(self._token(id_)) for id_ in ids
+        ]
+
+    def _token(self, id_: int) -> bytes:
+        if not 0 <= id_ < len(self._tokens):
+            raise ValueError(f"the id {id_} is not in this vocabulary, whose ids are 0 to {len(self._tokens) - 1}")
+        return self._tokens[id_]
+
+    # What it is.
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are: base symbols, merges' symbols and special tokens."""
+        return len(self._tokens)
+
+    def special_id(self, role: str) -> int | None:
+        """Returns the id of the special token with a role such as `eos`, or None."""
+        spelling = self.special_roles.get(role)
+        return None if spelling is None or not isinstance(spelling, str) else self.special_tokens[spelling]
+
+    def token_bytes(self) -> list[bytes]:
+        """Returns every id's bytes, from id 0, as `bpe_core.alphabet` keeps symbols."""
+        return list(self._tokens)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over everything that the ids depend on, and the special tokens' roles."""
+        return hashlib.sha256("".join(f"{name}\n{text}" for name, text in self.files().items()).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"Tokenizer(kind={self.alphabet.kind!r}, pattern={self.words.pattern!r}, vocab_size={self.vocab_size}, "
+            f"merges={len(self.merges)}, special_tokens={list(self.special_tokens)})"
+        )
+
+    # Files.
+
+    def files(self) -> dict[str, str]:
+        """Returns the text of each file that `save` writes, by name."""
+        return {
+            formats.TOKENIZER_FILE: formats.tokenizer_json(self),
+            formats.CONFIG_FILE: formats.tokenizer_config_json(self),
+            formats.SPECIAL_TOKENS_FILE: formats.special_tokens_map_json(self),
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`, each whole or not at all.
+
+        Hugging Face tokenizers load them, unless `tokenizer.json` says in its `reason` why its format cannot hold
+        this model; `Tokenizer.load` always does.
+        """
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        for name, text in self.files().items():
+            temporary = target / f".{name}.tmp"
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(target / name)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Returns the tokenizer in a folder, or in a `tokenizer.json` with the files beside it.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ValueError: the file is damaged, or asks for something that is not supported; it is never guessed at.
+        """
+        file = Path(path)
+        if file.is_dir():
+            file = file / formats.TOKENIZER_FILE
+        if not file.is_file():
+            raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
+        beside = file.with_name(formats.SPECIAL_TOKENS_FILE)
+        return cls.from_json(
+            file.read_text(encoding="utf-8"),
+            beside.read_text(encoding="utf-8") if beside.is_file() else None,
+            source=str(file),
+        )
+
+    @classmethod
+    def from_json(cls, text: str, special_tokens_map: str | None = None, *, source: str = formats.TOKENIZER_FILE) -> Self:
+        """Returns the tokenizer in the text of a `tokenizer.json` and, for the roles, a `special_tokens_map.json`.
+
+        Raises:
+            ValueError: see `load`; `source` names the file in the message.
+        """
+        try:
+            parts = formats.read_tokenizer_json(json.loads(text))
+            roles = formats.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
+            return cls(
+                words=words_of(parts.alphabet.kind, parts.pattern, parts.unicode, parts.lowercase),
+                alphabet=parts.alphabet,
+                tokens=parts.tokens,
+                merges=parts.merges,
+                special_tokens=roles or parts.roles,
+                special_ids=parts.special_ids,
+            )
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
+
+
+def _unknown(symbol: bytes) -> int:
+    return _UNKNOWN - ord(symbol.removesuffix(MARKER).decode())
+
+
+def _order(merges: Merges, vocab_order: VocabOrder) -> list[int]:
+    """Returns the symbols in the order of their ids."""
+    kind = merges.alphabet.kind
+    num_bases = len(merges.alphabet.symbols)
+    learned = list(range(num_bases, len(merges.symbols)))
+    if vocab_order == "sorted":
+        return sorted(
+            range(len(merges.symbols)),
+            key=lambda symbol: (
+                kind == "char" and merges.symbols[symbol] == MARKER,
+                merges.alphabet.visible(merges.symbols[symbol]),
+                merges.symbols[symbol],
+            ),
+        )
+    if vocab_order == "gpt2":
+        if kind != "byte":
+            raise ValueError("vocab_order gpt2 is an order of bytes; for kind char choose merges or sorted")
+        return [*range(num_bases), *learned]
+    if kind == "byte":
+        return [*sorted(range(num_bases), key=lambda symbol: BYTES.symbols[symbol]), *learned]
+    return [*range(num_bases), *learned]
