@@ -60,12 +60,12 @@ _TIE_CODES: dict[Ties, int] = {
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the merge loop stands: merges made, how many it may make at most, and the pair merged last."""
+    """Where the merge loop stands: merges made, how many it may make at most, and the pair merged last, if any."""
 
     num_merges: int
     max_merges: int
-    last_pair: Pair
-    last_count: int
+    last_pair: Pair | None = None
+    last_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def learn_merges(
         special_tokens: spellings that no merge may make; they count in `vocab_size`.
         resume_from: `MergeLoop.pairs()` of an earlier, shorter run over the same words; these merges are made again
             without being chosen again.
-        on_progress: called a few times a second.
+        on_progress: called before the first merge and then a few times a second.
 
     Fewer merges than asked come back when pairs run out; `Merges.ended_by` says so.
 
@@ -821,7 +821,9 @@ class MergeLoop:
         return np.stack([self._done.left[: len(self)], self._done.right[: len(self)]], axis=1)
 
     def run(self, on_progress: Callable[[Progress, "MergeLoop"], None] | None = None) -> None:
-        """Makes all merges that the settings allow; calls `on_progress` about five times a second."""
+        """Makes all merges that the settings allow; calls `on_progress` before, and then about five times a second."""
+        if on_progress:
+            on_progress(Progress(len(self), self.max_merges), self)
         step = 16
         while self._state[_ENDED] == _RUNNING:
             stop_at = len(self) + step

@@ -90,7 +90,7 @@ def test_limit_alphabet_equals_the_slow_trainer(
 def test_a_resumed_run_equals_an_unbroken_one(words: dict[bytes, int], ties: Any, cut: int) -> None:
     loops: list[Any] = []
     whole = learn_merges(words, num_merges=25, ties=ties, on_progress=lambda _, loop: loops.append(loop))
-    done = loops[-1].pairs()[:cut] if loops else np.empty((0, 2), np.int32)
+    done = loops[-1].pairs()[:cut]
     resumed = learn_merges(words, num_merges=25, ties=ties, resume_from=done)
     assert resumed == whole
     assert resumed.counts.tolist() == whole.counts.tolist()
@@ -188,4 +188,5 @@ def test_progress_names_the_pair_and_the_count() -> None:
         seen.append(progress)
 
     learn_merges({"hug": 10, "pug": 5, "hugs": 5}, num_merges=2, on_progress=watch)
+    assert seen[0] == Progress(num_merges=0, max_merges=2)
     assert seen[-1] == Progress(num_merges=2, max_merges=2, last_pair=(b"h", b"ug"), last_count=15)

@@ -1,0 +1,280 @@
+"""The settings of one corpus project, for both jobs: a YAML file, then environment, then the command line.
+
+A later source wins: `tokenizer.vocab_size` in the file, `TOKENMILL_TOKENIZER__VOCAB_SIZE` in the environment,
+`--tokenizer.vocab_size` on the command line.
+"""
+
+import difflib
+import os
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from bpe_core.alphabet import Kind, Placement
+from bpe_core.merges import Ties, check_settings
+from bpe_core.tokenizer import SpecialIds, VocabOrder, spellings, words_of
+from bpe_core.words import Normalization, Words
+from pipelines import files
+
+Format = Literal["auto", "parquet", "jsonl", "text"]
+Sample = Literal["known-answers", "python-stdlib"]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Paths = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class _Group(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Corpus(_Group):
+    """Which documents are read."""
+
+    files: Paths = Field((), description="files, globs (** crosses folders) and folders, on any of Beam's file systems")
+    sample: Sample | None = Field(None, description="a corpus that needs no files: known-answers or python-stdlib")
+    format: Format = Field("auto", description="auto goes by each file's name; jsonl and text may be .gz, .zst or .bz2")
+    text_column: str = Field("text", description="the column, JSON key, or dotted path to it, that holds the text")
+    text_document: Literal["file", "line"] = Field("file", description="what one document is in a text file")
+    on_invalid_utf8: Literal["fail", "replace", "skip"] = Field(
+        "fail", description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, or leave it out"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.files) == bool(self.sample):
+            raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
+        return self
+
+
+class TokenizerSettings(_Group):
+    """What the tokenizer is. `Tokenizer.train` takes the same settings and describes them."""
+
+    kind: Kind = Field("byte", description="what base symbols are: the 256 bytes, or the corpus's characters")
+    pattern: str | None = Field(None, description="a named pattern or a regular expression; gpt2 for kind byte")
+    vocab_size: int | None = Field(None, gt=0, description="base symbols, merges and special tokens together")
+    num_merges: int | None = Field(None, ge=0, description="merges to learn, in place of vocab_size")
+    ties: Ties | None = Field(None, description="which of several equally frequent pairs is merged first")
+    min_frequency: int = Field(1, ge=1, description="a pair that occurs less often is not merged")
+    max_token_length: int | None = Field(None, ge=1, description="longest token, in bytes or characters")
+    limit_alphabet: int | None = Field(None, ge=1, description="how many different characters to keep (kind char)")
+    whole_characters: bool = Field(False, description="no merge joins part of a character with more (kind byte)")
+    unicode: Normalization = Field("none", description="Unicode normalisation of the text")
+    lowercase: bool = Field(False, description="put the text in lower case")
+    end_of_word: str = Field("</w>", min_length=1, description="how the end-of-word marker is written (kind char)")
+    end_of_word_placement: Placement = Field("apart", description="marker apart, or glued to the last character")
+    special_tokens: dict[str, str | list[str]] = Field(
+        {}, description="role (bos, eos, unk, pad, sep, cls, mask, additional) to spelling, in the order of the ids"
+    )
+    special_ids: SpecialIds = Field("last", description="special tokens have the first or the last ids")
+    vocab_order: VocabOrder = Field("merges", description="ids as merges were learned, sorted, or as gpt2")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_settings(self.kind, num_merges=self.num_merges, vocab_size=self.vocab_size, ties=self.ties)
+        words_of(self.kind, self.pattern)
+        num_special = len(spellings(self.special_tokens))
+        if self.kind == "byte":
+            if self.vocab_size is not None and self.vocab_size < 256 + num_special:
+                raise ValueError(
+                    f"vocab_size is {self.vocab_size}, but 256 bytes and {num_special} special tokens need "
+                    f"{256 + num_special}"
+                )
+            only_char = {"limit_alphabet", "end_of_word", "end_of_word_placement"} & self.model_fields_set
+            if only_char:
+                raise ValueError(f"{sorted(only_char)[0]} is for kind char, and kind is byte; remove one of the two")
+        elif self.whole_characters or self.vocab_order == "gpt2":
+            name = "whole_characters" if self.whole_characters else "vocab_order: gpt2"
+            raise ValueError(f"{name} is for kind byte, and kind is char; remove one of the two")
+        return self
+
+    @property
+    def words(self) -> Words:
+        """How text is cut into words."""
+        return words_of(self.kind, self.pattern, self.unicode, self.lowercase)
+
+
+class Train(_Group):
+    """Job 1: where the tokenizer goes, and how it is learned."""
+
+    output: str = Field(description="the tokenizer's folder")
+    from_counts: str | None = Field(None, description="a folder of word counts to train from; the corpus is not read")
+    min_count: int = Field(1, ge=1, description="words that occur less often are left out of the merge loop")
+    num_partitions: int = Field(16, ge=1, le=10_000, description="files that the word counts are kept in")
+    checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
+
+
+class Shards(_Group):
+    """Job 2: where the training rows go, and what they look like."""
+
+    output: str = Field(description="the folder of the shards")
+    tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
+    bucket_lengths: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+        (128, 256, 512, 1024, 2048), min_length=1, description="row lengths in tokens; a row goes to the smallest that holds it"
+    )
+    on_overflow: Literal["split", "truncate", "drop"] = Field(
+        "split", description="a document longer than the longest bucket: several rows, its first row only, or none"
+    )
+    overlap: int = Field(0, ge=0, description="tokens that a row repeats from the row before (on_overflow: split)")
+    begin_token: bool = Field(False, description="put the bos token before each document")
+    end_token: bool = Field(True, description="put the eos token after each document")
+    labels: bool = Field(False, description="add labels: input_ids where the mask is 1, -100 elsewhere")
+    carry: tuple[str, ...] = Field((), description="columns of the corpus to carry along, by name")
+    provenance: bool = Field(True, description="add source_file, source_row and source_part to each row")
+    task_bytes: int = Field(64 << 20, gt=0, description="text that one task reads, in bytes, about")
+    row_group_bytes: int = Field(32 << 20, gt=0, description="padded ids in one row group, in bytes, about")
+    compression_level: int = Field(3, ge=1, le=22, description="of zstd")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if list(self.bucket_lengths) != sorted(set(self.bucket_lengths)):
+            raise ValueError(f"bucket_lengths {list(self.bucket_lengths)} must rise from each to the next")
+        if self.overlap and self.on_overflow != "split":
+            raise ValueError(f"overlap is {self.overlap}, which is for on_overflow: split, not {self.on_overflow}")
+        if self.overlap >= self.bucket_lengths[-1]:
+            raise ValueError(f"overlap is {self.overlap}; it must be less than the longest bucket, {self.bucket_lengths[-1]}")
+        taken = set(self.carry) & {*ROW_COLUMNS, "bucket"}
+        if taken:
+            raise ValueError(f"carry names {sorted(taken)[0]!r}, which is a column of the shards themselves; rename it first")
+        return self
+
+
+ROW_COLUMNS = (
+    "input_ids",
+    "attention_mask",
+    "labels",
+    "length",
+    "source_file",
+    "source_row",
+    "source_part",
+)
+"""The columns that job 2 writes, beside the carried ones."""
+
+
+class Run(_Group):
+    """How jobs run; nothing here changes a byte of any output."""
+
+    workers: int = Field(0, ge=0, description="processes of the local runner; 0: as many as there are cores")
+    overwrite: bool = Field(False, description="replace another run's output in the same folder")
+    progress: bool = Field(True, description="show progress bars")
+
+    @property
+    def num_workers(self) -> int:
+        """Processes of the local runner."""
+        return self.workers or len(os.sched_getaffinity(0))
+
+
+class Project(BaseSettings):
+    """One corpus project: the corpus, its tokenizer, and both jobs."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix="TOKENMILL_",
+        env_nested_delimiter="__",
+        cli_implicit_flags=False,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+    )
+
+    corpus: Corpus
+    tokenizer: TokenizerSettings | None = None
+    train: Train | None = None
+    shards: Shards | None = None
+    run: Run = Run()
+
+    def for_training(self) -> tuple[TokenizerSettings, Train]:
+        """Returns the sections that job 1 needs; raises ValueError where one is missing."""
+        if self.tokenizer is None or self.train is None:
+            missing = "tokenizer" if self.tokenizer is None else "train"
+            raise ValueError(f"the section {missing!r} is missing; training needs tokenizer: and train:")
+        return self.tokenizer, self.train
+
+    def for_tokenizing(self) -> Shards:
+        """Returns the section that job 2 needs, with its tokenizer named; raises ValueError where that is missing."""
+        if self.shards is None:
+            raise ValueError("the section 'shards' is missing; tokenizing needs at least shards.output")
+        if self.shards.tokenizer is None:
+            if self.train is None:
+                raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or tokenizer.json")
+            return self.shards.model_copy(update={"tokenizer": self.train.output})
+        return self.shards
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "tokenmill") -> Project:
+    """Returns the settings in a YAML file, with those of the environment and the command line over them.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not YAML, or a setting is unknown, of the wrong type, missing, or contradicts another; the
+            message names the file, each such setting, its value, and what to do.
+    """
+    try:
+        content = yaml.safe_load(files.read_text(path))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds no settings; start from one of the files in configs/")
+    unknown = set(content) - set(Project.model_fields)
+    if unknown:
+        raise ValueError(_message(path, [_unknown(str(key), Project) for key in sorted(map(str, unknown))]))
+    try:
+        return Project(
+            **content,
+            _cli_parse_args=list(overrides),
+            _cli_prog_name=command,
+            _cli_exit_on_error=True,
+        )
+    except ValidationError as error:
+        raise ValueError(_message(path, [_explain(dict(item)) for item in error.errors()])) from error
+
+
+def _message(path: str, lines: list[str]) -> str:
+    return "\n".join([f"{path}: {len(lines)} setting{'s' if len(lines) > 1 else ''} to correct", *(f"  {line}" for line in lines)])
+
+
+def _explain(error: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        group: type[BaseModel] = Project
+        for part in error["loc"][:-1]:
+            group = next((a for a in _models(group, str(part))), group)
+        return _unknown(where, group)
+    if error["type"] == "missing":
+        return f"{where}: missing; add it to the file or give --{where}"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "value_error":
+        return f"{where}: {message}"
+    return f"{where}: {message}, got {error['input']!r}"
+
+
+def _models(group: type[BaseModel], name: str) -> list[type[BaseModel]]:
+    field = group.model_fields.get(name)
+    if field is None:
+        return []
+    kinds = [field.annotation, *get_args(field.annotation)]
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
+def _unknown(where: str, group: type[BaseModel]) -> str:
+    name = where.rpartition(".")[2]
+    close = difflib.get_close_matches(name, group.model_fields, 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(group.model_fields)}"
+    return f"{where}: no such setting; {hint}"

@@ -1,0 +1,91 @@
+"""Files on any file system that Beam knows: found, read, and written so that a reader sees all of one or none of it."""
+
+import uuid
+from collections.abc import Iterable
+from typing import BinaryIO, cast
+
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
+from apache_beam.io.filesystems import FileSystems
+
+from bpe_core import Tokenizer
+from bpe_core.formats import SPECIAL_TOKENS_FILE, TOKENIZER_FILE
+
+TEMPORARY = "_temporary"
+"""The folder, inside an output folder, of files that are still being written. Readers of Parquet folders skip it."""
+
+
+def join(folder: str, *names: str) -> str:
+    """Returns the path of a file in a folder."""
+    return cast(str, FileSystems.join(folder, *names))
+
+
+def open_raw(path: str) -> BinaryIO:
+    """Opens a file to read its bytes as they are stored.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    if not FileSystems.exists(path):
+        raise FileNotFoundError(f"{path}: no such file")
+    return cast(BinaryIO, FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
+
+
+def create_raw(path: str) -> BinaryIO:
+    """Opens a file to write bytes to; makes its folder where that is needed."""
+    return cast(BinaryIO, FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED))
+
+
+def exists(path: str) -> bool:
+    """Whether there is a file or a folder at `path`."""
+    return bool(FileSystems.exists(path))
+
+
+def match(pattern: str) -> list[FileMetadata]:
+    """Returns the files that a pattern matches, by path; `*` stays within a folder, `**` does not."""
+    found = FileSystems.match([pattern])[0].metadata_list
+    return sorted(found, key=lambda metadata: metadata.path)
+
+
+def read_text(path: str) -> str:
+    """Returns a whole file as text."""
+    with open_raw(path) as file:
+        return file.read().decode()
+
+
+def read_tokenizer(path: str) -> Tokenizer:
+    """Returns the tokenizer in a folder, or in a `tokenizer.json` with the files beside it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: see `Tokenizer.load`.
+    """
+    file = path if path.endswith(".json") else join(path, TOKENIZER_FILE)
+    beside = join(FileSystems.split(file)[0], SPECIAL_TOKENS_FILE)
+    return Tokenizer.from_json(read_text(file), read_text(beside) if exists(beside) else None, source=file)
+
+
+def write_text(path: str, text: str) -> None:
+    """Writes a file under a temporary name beside it, then gives it its own."""
+    folder, name = FileSystems.split(path)
+    temporary = join(folder, TEMPORARY, f"{uuid.uuid4().hex}-{name}")
+    with create_raw(temporary) as file:
+        file.write(text.encode())
+    publish([(temporary, path)])
+
+
+def publish(moves: Iterable[tuple[str, str]]) -> None:
+    """Renames finished files from their temporary names to their own; a file that stood there is replaced."""
+    sources, targets = map(list, zip(*moves, strict=True))
+    for folder in sorted({FileSystems.split(target)[0] for target in targets}):
+        try:
+            FileSystems.mkdirs(folder)
+        except OSError:  # It is there already, or the file system knows no folders.
+            pass
+    FileSystems.rename(sources, targets)
+
+
+def delete(*paths: str) -> None:
+    """Deletes files, and folders with all that is in them; what is not there is passed over."""
+    found = [path for path in paths if exists(path)]
+    if found:
+        FileSystems.delete(found)

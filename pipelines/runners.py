@@ -1,0 +1,126 @@
+"""Where pipelines run: on this machine by default, anywhere else by Beam's own flags."""
+
+import logging
+import os
+import re
+import shlex
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_provision_api_pb2
+from apache_beam.runners.job.utils import dict_to_struct
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
+from apache_beam.runners.worker import sdk_worker_main
+from apache_beam.transforms.environments import SubprocessSDKEnvironment
+
+from pipelines.config import Run
+
+
+class PipelineFailed(RuntimeError):
+    """A worker failed; the message is the worker's own first error."""
+
+
+class WorkerLost(PipelineFailed):
+    """A worker process of the local runner ended before its work did, for instance killed for want of memory.
+
+    Threads of the runner then wait for it without end, so that only `os._exit` ends this process.
+    """
+
+
+def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: Sequence[str]) -> None:
+    """Builds a pipeline, runs it and waits for its end.
+
+    Without `--runner` among the flags it runs on Beam's FnApi runner, which downloads nothing, in `run.num_workers`
+    processes (one: this process).
+
+    Raises:
+        PipelineFailed: with the error of the worker that failed.
+    """
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    if any(flag.split("=")[0] == "--runner" for flag in beam_args):
+        pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+    else:
+        options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])
+        pipeline = beam.Pipeline(runner=_local_runner(run.num_workers, options), options=options)
+    build(pipeline)
+    try:
+        with _workers_watched():
+            pipeline.run().wait_until_finish()
+    except WorkerLost:
+        raise
+    except Exception as error:
+        raise PipelineFailed(_first_error(error)) from error
+
+
+def _local_runner(num_workers: int, options: PipelineOptions) -> FnApiRunner:
+    if num_workers == 1:
+        return FnApiRunner()
+    # The runner's own multi_processing mode gives its workers no options, lets them log to the terminal, and leaves
+    # them running when the driver is killed.
+    command = f"exec {shlex.quote(sys.executable)} -m pipelines.runners"
+    given = {
+        name: value if isinstance(value, (bool, list)) else str(value)
+        for name, value in options.get_all_options(drop_default=True).items()
+    }
+    provision = beam_provision_api_pb2.ProvisionInfo(retrieval_token="unused", pipeline_options=dict_to_struct(given))
+    return FnApiRunner(
+        default_environment=SubprocessSDKEnvironment.from_command_string(command),
+        provision_info=ExtendedProvisionInfo(provision),
+    )
+
+
+@contextmanager
+def _workers_watched() -> Iterator[None]:
+    """Raises WorkerLost in the main thread when a worker process is lost; Beam's runner would wait for ever."""
+    lost: list[BaseException | None] = []
+    previous = threading.excepthook
+
+    def on_thread_error(failure: threading.ExceptHookArgs) -> None:
+        if failure.thread is not None and failure.thread.name == "run_worker":
+            lost.append(failure.exc_value)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        else:
+            previous(failure)
+
+    threading.excepthook = on_thread_error
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if not lost:
+            raise
+        raise WorkerLost(
+            f"a worker process was lost: {lost[0]}. If the machine ran out of memory, use fewer workers (--run.workers)"
+        ) from interrupt
+    finally:
+        threading.excepthook = previous
+
+
+def _first_error(error: Exception) -> str:
+    """Returns the message that our code raised, out of the tracebacks that Beam wraps it in."""
+    text = str(error)
+    raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Failed): ((?:.+\n?)+)", text, re.MULTILINE)
+    return re.sub(r" \[while running '[^']*'\]", "", raised[0] if raised else text).strip()
+
+
+def work() -> None:
+    """Runs one worker process of the local runner, until the work is done or the driver is gone."""
+    logging.disable(logging.WARNING)
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    sdk_worker_main.main(sys.argv)
+
+
+def _end_with(driver: int) -> None:
+    while os.getppid() == driver:
+        time.sleep(0.2)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    work()

@@ -1,0 +1,195 @@
+"""Word counts of a corpus: counted batch by batch, added up by partition, kept as Parquet."""
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bpe_core.counting import WORD_COUNTS, WordCounter, add_up, partition
+from bpe_core.words import Words
+from pipelines import files
+from pipelines.config import Corpus
+from pipelines.corpus import Task, read_task
+from pipelines.manifest import MANIFEST, read_json, write_json
+
+_MOST_WORDS_HELD = 1 << 20
+"""Different words that a worker holds before it passes their counts on."""
+
+_TOTALS = "_totals.json"
+
+
+@dataclass
+class CountWords(beam.PTransform):
+    """Counts the words of tasks.
+
+    In:  `Task`.
+    Out: `(partition, word counts)`, each word in one partition, once; and under `totals` what `read_task` counted.
+    """
+
+    corpus: Corpus
+    words: Words
+    num_partitions: int
+
+    def expand(self, tasks: beam.PCollection[Task]) -> Any:
+        counted = tasks | "CountTasks" >> beam.ParDo(
+            _CountTask(self.corpus, self.words, self.num_partitions)
+        ).with_outputs("totals", main="counts")
+        return {
+            "counts": counted.counts | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts()),
+            "totals": counted.totals | "AddUpTotals" >> beam.CombineGlobally(_sum_counters),
+        }
+
+
+class _CountTask(beam.DoFn):
+    """Counts one task; what it holds is bounded, so a task may be of any size."""
+
+    def __init__(self, corpus: Corpus, words: Words, num_partitions: int) -> None:
+        self._corpus = corpus
+        self._words = words
+        self._num_partitions = num_partitions
+
+    def process(self, task: Task) -> Iterator[Any]:
+        totals: Counter[str] = Counter()
+        counter = WordCounter(self._words)
+        for batch in read_task(task, self._corpus, totals):
+            counter.add(batch.texts.to_pylist())
+            if len(counter) > _MOST_WORDS_HELD:
+                yield from self._partitions(counter)
+        yield from self._partitions(counter)
+        totals["words"] = counter.num_words
+        yield beam.pvalue.TaggedOutput("totals", dict(totals))
+
+    def _partitions(self, counter: WordCounter) -> Iterator[tuple[int, bytes]]:
+        for index, counts in enumerate(partition(counter.take(), self._num_partitions)):
+            if counts.num_rows:
+                yield index, _to_bytes(counts)
+
+
+class _AddUpCounts(beam.CombineFn):
+    """Adds up word counts; an accumulator is a list of tables, added up when they have grown past their sum."""
+
+    def create_accumulator(self) -> list[bytes]:
+        return []
+
+    def add_input(self, accumulator: list[bytes], counts: bytes) -> list[bytes]:
+        return self._shortened([*accumulator, counts])
+
+    def merge_accumulators(self, accumulators: Iterable[list[bytes]]) -> list[bytes]:
+        return self._shortened([counts for accumulator in accumulators for counts in accumulator])
+
+    def compact(self, accumulator: list[bytes]) -> list[bytes]:
+        return [_add_up_bytes(accumulator)] if len(accumulator) > 1 else accumulator
+
+    def extract_output(self, accumulator: list[bytes]) -> bytes:
+        return _add_up_bytes(accumulator)
+
+    def _shortened(self, accumulator: list[bytes]) -> list[bytes]:
+        """Keeps what has come since the last sum no larger than that sum, or 1 MiB."""
+        waiting = sum(map(len, accumulator[1:]))
+        return self.compact(accumulator) if waiting > max(1 << 20, len(accumulator[0]) if accumulator else 0) else accumulator
+
+
+def _add_up_bytes(accumulator: list[bytes]) -> bytes:
+    return _to_bytes(add_up([_to_table(counts) for counts in accumulator]))
+
+
+def _to_bytes(counts: pa.Table) -> bytes:
+    """As an Arrow stream: pickling a slice of a table would carry the whole table along."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, WORD_COUNTS) as stream:
+        stream.write_table(counts.cast(WORD_COUNTS))
+    return sink.getvalue()
+
+
+def _to_table(counts: bytes) -> pa.Table:
+    return pa.ipc.open_stream(counts).read_all()
+
+
+def _sum_counters(counters: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for counter in counters:
+        total.update(counter)
+    return dict(total)
+
+
+@dataclass
+class WriteWordCounts(beam.PTransform):
+    """Writes each partition's counts to one Parquet file, ordered by word.
+
+    In:  `(partition, word counts)`.
+    Out: the name of each file.
+    """
+
+    folder: str
+    num_partitions: int
+
+    def expand(self, counts: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[str]:
+        return counts | "WritePartitions" >> beam.Map(_write_partition, self.folder, self.num_partitions)
+
+
+def _write_partition(partition_counts: tuple[int, bytes], folder: str, num_partitions: int) -> str:
+    index, counts = partition_counts
+    name = f"part-{index:05d}-of-{num_partitions:05d}.parquet"
+    sink = io.BytesIO()
+    pq.write_table(_to_table(counts), sink, compression="zstd")
+    temporary = files.join(folder, files.TEMPORARY, name)
+    with files.create_raw(temporary) as file:
+        file.write(sink.getbuffer())
+    files.publish([(temporary, files.join(folder, name))])
+    return name
+
+
+def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWords, folder: str) -> None:
+    """Adds to a pipeline what counts tasks into a folder of word counts."""
+    counted = pipeline | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "CountWords" >> counting
+    counted["counts"] | "WriteWordCounts" >> WriteWordCounts(folder, counting.num_partitions)
+    counted["totals"] | "WriteTotals" >> beam.Map(lambda totals, path: write_json(path, totals), files.join(folder, _TOTALS))
+
+
+def finish_word_counts(folder: str, identity: dict[str, Any]) -> dict[str, int]:
+    """Writes the manifest that makes a folder of word counts whole, and returns the totals of the corpus in it.
+
+    `identity` is what the words were counted from.
+    """
+    totals = read_json(files.join(folder, _TOTALS)) or {}
+    names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
+    write_json(files.join(folder, MANIFEST), {**identity, "totals": totals, "files": names})
+    files.delete(files.join(folder, _TOTALS), files.join(folder, files.TEMPORARY))
+    return dict(totals)
+
+
+def _name(metadata: Any) -> str:
+    return str(metadata.path).replace("\\", "/").rpartition("/")[2]
+
+
+def read_word_counts(folder: str, min_count: int = 1) -> tuple[pa.Table, dict[str, int]]:
+    """Returns word counts by count, highest first, then by the word's bytes; and what `min_count` left out.
+
+    Raises:
+        FileNotFoundError: there are none.
+        ValueError: a file lacks a column.
+    """
+    names = [metadata.path for metadata in files.match(files.join(folder, "*.parquet"))]
+    if not names and read_json(files.join(folder, MANIFEST)) is None:
+        raise FileNotFoundError(f"{folder}: there are no word counts (*.parquet with the columns word and count)")
+    tables = []
+    for name in names:
+        with files.open_raw(name) as file:
+            table = pq.read_table(file)
+        if not {"word", "count"} <= set(table.column_names):
+            raise ValueError(f"{name}: word counts have the columns word and count, this has {table.column_names}")
+        tables.append(table.select(["word", "count"]).cast(pa.schema([("word", pa.large_binary()), ("count", pa.int64())])))
+    counts = pa.concat_tables(tables) if tables else WORD_COUNTS.empty_table()
+    kept = counts.filter(pc.greater_equal(counts["count"], min_count)) if min_count > 1 else counts
+    pruned = {
+        "words": counts.num_rows - kept.num_rows,
+        "occurrences": (pc.sum(counts["count"]).as_py() or 0) - (pc.sum(kept["count"]).as_py() or 0),
+    }
+    order = pc.sort_indices(kept, [("count", "descending"), ("word", "ascending")])
+    return kept.take(order), pruned
