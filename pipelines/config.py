@@ -228,7 +228,7 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
     """
     try:
         content = yaml.safe_load(files.read_text(path))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no settings; start from one of the files in configs/")
@@ -258,7 +258,9 @@ def _explain(error: dict[str, Any]) -> str:
             group = next((a for a in _models(group, str(part))), group)
         return _unknown(where, group)
     if error["type"] == "missing":
-        return f"{where}: missing; add it to the file or give --{where}"
+        # On the command line there is an option for each setting, not for a section.
+        option = "" if _models(Project, where) else f" or give --{where}"
+        return f"{where}: missing; add it to the file{option}"
     message = str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "value_error":
         return f"{where}: {message}"

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os.path
 import sysconfig
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -111,11 +112,18 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         matched = [m for m in below if _is_data(m.path, pattern, corpus)] if below else files.match(pattern)
         if not matched:
             raise FileNotFoundError(f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files")
-        found.update({metadata.path: metadata for metadata in matched})
+        for metadata in matched:
+            found.setdefault(_identity(metadata.path), metadata)
     if corpus.sample == "python-stdlib":
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
+    by_path = sorted(found.values(), key=lambda metadata: metadata.path)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(lambda metadata: _inspect(metadata, corpus), (found[path] for path in sorted(found))))
+        return list(threads.map(lambda metadata: _inspect(metadata, corpus), by_path))
+
+
+def _identity(path: str) -> str:
+    """The same for every spelling of a local path; in an object store, each spelling is another file."""
+    return path if "://" in path else os.path.abspath(path)
 
 
 def _is_data(path: str, folder: str, corpus: Corpus) -> bool:
@@ -141,6 +149,9 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
         if guessed is None:
             raise ValueError(f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text")
         kind = guessed
+    if kind != "parquet" and size == 0 and PurePosixPath(path).suffix in _COMPRESSIONS:
+        # Arrow takes no bytes for a whole compressed file of no text; no tool writes such a file.
+        raise ValueError(f"{path}: a compressed file of 0 bytes was cut off; write it again or leave it out")
     with files.open_raw(path) as file:
         head = file.read(_FINGERPRINT_BYTES)
         file.seek(max(0, size - _FINGERPRINT_BYTES))
@@ -188,6 +199,25 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
     return top, steps
 
 
+def carried_schema(corpus: Corpus, carry: Sequence[str]) -> pa.Schema:
+    """Returns the types of carried columns: those of the first Parquet file, or strings where there is none.
+
+    Raises:
+        ValueError: the column is not there.
+    """
+    if not carry:
+        return pa.schema([])
+    first = find_files(corpus)[0]
+    if first.format != "parquet":
+        return pa.schema([(name, pa.string()) for name in carry])
+    with files.open_raw(first.path) as file:
+        schema = pq.read_schema(file)
+    missing = [name for name in carry if name not in schema.names]
+    if missing:
+        raise ValueError(f"{first.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}")
+    return pa.schema([schema.field(name) for name in carry])
+
+
 def plan_tasks(sources: Sequence[SourceFile], task_bytes: int) -> list[Task]:
     """Divides files into tasks of about `task_bytes` of text each, in the order of the files.
 
@@ -195,11 +225,13 @@ def plan_tasks(sources: Sequence[SourceFile], task_bytes: int) -> list[Task]:
     """
     tasks: list[Task] = []
     extents: list[Extent] = []
+    num_bytes = 0
     for extent in (extent for source in sources for extent in _extents(source)):
-        if extents and sum(e.num_bytes for e in extents) + extent.num_bytes > task_bytes:
+        if extents and num_bytes + extent.num_bytes > task_bytes:
             tasks.append(_joined(extents))
-            extents = []
+            extents, num_bytes = [], 0
         extents.append(extent)
+        num_bytes += extent.num_bytes
     return [*tasks, _joined(extents)] if extents else tasks
 
 
@@ -228,8 +260,8 @@ def _joined(extents: Iterable[Extent]) -> Task:
 def read_task(task: Task, corpus: Corpus, counts: Counter[str], carry: Sequence[str] = ()) -> Iterator[Batch]:
     """Yields the documents of a task in batches of about 8 MiB of text; adds to `counts` what was met.
 
-    Counts: `documents` (all rows), `null_documents` (left out), `invalid_utf8_documents` (replaced or left out, as
-    `on_invalid_utf8` says), `surrogate_documents` (JSON with lone surrogates, which become U+FFFD), `text_bytes`.
+    Counts: `documents` (all rows), `null_documents` (left out), `skipped_documents` and `replaced_documents` (not UTF-8,
+    see `on_invalid_utf8`), `surrogate_documents` (JSON with lone surrogates, which become U+FFFD), `text_bytes`.
 
     Raises:
         ValueError: a row that cannot be read, with its file and row; or a carried column that is not there.
@@ -267,15 +299,19 @@ def _valid_texts(
             texts.append(value.decode())
         except UnicodeDecodeError as error:
             if corpus.on_invalid_utf8 == "fail":
-                raise ValueError(
-                    f"{path}, row {rows[index]}: the text is not UTF-8 ({error.reason} at byte {error.start}: "
-                    f"{value[error.start : error.start + 8]!r}). Set corpus.on_invalid_utf8 to replace or skip"
-                ) from error
-            counts["invalid_utf8_documents"] += 1
+                raise _not_utf8(f"{path}, row {rows[index]}: the text", error) from error
             valid[index] = corpus.on_invalid_utf8 == "replace"
+            counts["replaced_documents" if valid[index] else "skipped_documents"] += 1
             if valid[index]:
                 texts.append(value.decode(errors="replace"))
     return pa.array(texts, pa.large_string()), valid
+
+
+def _not_utf8(what: str, error: UnicodeDecodeError) -> ValueError:
+    return ValueError(
+        f"{what} is not UTF-8 ({error.reason} at byte {error.start}: "
+        f"{error.object[error.start : error.start + 8]!r}). Set corpus.on_invalid_utf8 to replace or skip"
+    )
 
 
 def _read_parquet(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[Raw]:
@@ -367,13 +403,23 @@ def _batches(rows: Iterable[tuple[int, bytes | None, list[Any]]], carry: Sequenc
 def _read_jsonl(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[Raw]:
     def rows() -> Iterator[tuple[int, bytes | None, list[Any]]]:
         for number, line in enumerate(_lines(extent.path)):
-            line = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+            line = line.removeprefix(b"\xef\xbb\xbf")  # Also between files that were joined into one.
             if not line.strip():
                 continue
             where = f"{extent.path}, line {number + 1}"
             try:
-                record = json.loads(line)
-            except ValueError as error:
+                decoded = line.decode()
+            except UnicodeDecodeError as error:
+                if corpus.on_invalid_utf8 == "fail":
+                    raise _not_utf8(f"{where}: it", error) from error
+                counts["invalid_utf8_documents"] += 1
+                if corpus.on_invalid_utf8 == "skip":
+                    counts["documents"] += 1
+                    continue
+                decoded = line.decode(errors="replace")
+            try:
+                record = json.loads(decoded)
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{where}: not JSON: {error}; the line starts with {line[:60]!r}") from error
             text = _json_value(record, corpus.text_column, where)
             if text is not None and not isinstance(text, str):
@@ -391,7 +437,7 @@ def _json_value(record: Any, column: str, where: str) -> Any:
         return record[column]
     value = record
     for step in column.split("."):
-        if value is None:
+        if value is None and record is not None:
             return None
         if not isinstance(value, dict) or step not in value:
             keys = f"its keys are {', '.join(value)}" if isinstance(value, dict) else f"it holds {json.dumps(value)[:60]}"

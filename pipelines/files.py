@@ -1,5 +1,6 @@
 """Files on any file system that Beam knows: found, read, and written so that a reader sees all of one or none of it."""
 
+import os.path
 import uuid
 from collections.abc import Iterable
 from typing import BinaryIO, cast
@@ -43,7 +44,8 @@ def exists(path: str) -> bool:
 def match(pattern: str) -> list[FileMetadata]:
     """Returns the files that a pattern matches, by path; `*` stays within a folder, `**` does not."""
     found = FileSystems.match([pattern])[0].metadata_list
-    return sorted(found, key=lambda metadata: metadata.path)
+    # Beam takes a local folder for a file where the pattern is the folder's own name.
+    return sorted((m for m in found if not os.path.isdir(m.path)), key=lambda metadata: metadata.path)
 
 
 def read_text(path: str) -> str:

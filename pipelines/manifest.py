@@ -16,7 +16,8 @@ SUCCESS = "_SUCCESS"
 def write_json(path: str, content: Any) -> None:
     """Writes JSON for people and machines, keys in the order given, lists of numbers on one line."""
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    numbers = re.compile(r"\[\s+(-?\d+(?:,\s+-?\d+)*)\s+\]")
+    # Only line feeds that `indent` wrote: inside a JSON string there is none, so that no string is changed.
+    numbers = re.compile(r"\[\n *(-?\d+(?:,\n *-?\d+)*)\n *\]")
     text = numbers.sub(lambda found: "[" + re.sub(r",\s+", ", ", found[1]) + "]", text)
     files.write_text(path, text + "\n")
 

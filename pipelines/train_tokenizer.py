@@ -63,7 +63,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     for name, text in tokenizer.files().items():
         files.write_text(files.join(train.output, name), text)
     corpus_totals = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("totals", {})
-    files.delete(files.join(train.output, _CHECKPOINT), files.join(train.output, files.TEMPORARY))
+    files.delete(files.join(train.output, _CHECKPOINT))
     write_json(
         files.join(train.output, MANIFEST),
         {

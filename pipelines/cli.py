@@ -1,0 +1,164 @@
+"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect`."""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.text import Text
+
+from bpe_core.tokenizer import Tokenizer
+from pipelines import files
+from pipelines.config import load_project
+from pipelines.known_answers import known_answer_documents
+from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.tokenize_corpus import tokenize_corpus
+from pipelines.train_tokenizer import train_tokenizer
+
+_DONE, _FAILED, _BAD_INPUT = 0, 1, 2
+
+_COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    beam_args: list[str] = []
+    if "--" in given:
+        at = given.index("--")
+        given, beam_args = given[:at], given[at + 1 :]
+    parser = _parser()
+    args, overrides = parser.parse_known_args(given)
+    if overrides and not hasattr(args, "config"):
+        parser.error(f"unrecognized arguments: {' '.join(overrides)}")
+    try:
+        if hasattr(args, "config"):
+            _run_job(args, overrides, beam_args)
+        else:
+            args.run(args)
+    except WorkerLost as error:
+        print(f"tokenmill: {error}", file=sys.stderr, flush=True)
+        os._exit(_FAILED)
+    except PipelineFailed as error:
+        sys.exit(_fail(error, _FAILED))
+    except (ValueError, OSError) as error:
+        sys.exit(_fail(error, _BAD_INPUT))
+
+
+def _fail(error: Exception, code: int) -> int:
+    print(f"tokenmill: {error}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tokenmill", description="Learn a BPE tokenizer; write training shards.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    for name, purpose in (("train", "job 1: learn a tokenizer from a corpus"), ("tokenize", "job 2: write shards")):
+        job = commands.add_parser(
+            name,
+            help=purpose,
+            usage=f"tokenmill {name} --config FILE [--section.setting value ...] [-- Beam's own flags]",
+            epilog=f"All settings: tokenmill {name} --config FILE --settings",
+        )
+        job.add_argument("--config", required=True, help="YAML file of the corpus project")
+        job.add_argument("--settings", action="store_true", help="list all settings and exit")
+        if name == "train":
+            job.add_argument("--from-counts", metavar="FOLDER", help="train from word counts; same as --train.from_counts")
+        job.set_defaults(job=name)
+    corpus = commands.add_parser("corpus", help="write a corpus that comes with tokenmill")
+    corpus.add_argument("name", choices=["known-answers"])
+    corpus.add_argument("--output", metavar="FILE.parquet", help="write Parquet (lang, text) here instead of printing it")
+    corpus.set_defaults(run=_corpus)
+    for name, purpose, run in (
+        ("encode", "text to ids, a line of ids for each line of text", _encode),
+        ("decode", "ids to text, a line of text for each line of ids", _decode),
+        ("inspect", "show how a text is split", _inspect),
+    ):
+        command = commands.add_parser(name, help=purpose)
+        command.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+        command.add_argument("text", nargs="*", help="what to read; standard input if left out")
+        command.set_defaults(run=run)
+    return parser
+
+
+def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> None:
+    if args.settings:
+        overrides = ["--help"]
+    if getattr(args, "from_counts", None):
+        overrides = [*overrides, "--train.from_counts", args.from_counts]
+    project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
+    if args.job == "train":
+        train_tokenizer(project, beam_args)
+    else:
+        tokenize_corpus(project, beam_args)
+
+
+def _corpus(args: argparse.Namespace) -> None:
+    languages, texts = map(list, zip(*known_answer_documents(), strict=True))
+    if args.output is None:
+        print("\n".join(texts))
+        return
+    with files.create_raw(args.output) as file:
+        pq.write_table(pa.table({"lang": languages, "text": texts}), file)
+
+
+def _lines(args: argparse.Namespace) -> Iterator[str]:
+    """The text on the command line, or the lines of standard input, as UTF-8 whatever the locale is."""
+    if args.text:
+        yield " ".join(args.text)
+        return
+    for line in sys.stdin.buffer:
+        yield line.decode(errors="surrogateescape").removesuffix("\n")
+
+
+def _encode(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer)
+    for line in _lines(args):
+        print(*tokenizer.encode(line))
+
+
+def _decode(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer)
+    for line in _lines(args):
+        try:
+            ids = [int(word) for word in line.split()]
+        except ValueError as error:
+            raise ValueError(f"{line[:60]!r} is not a line of ids: {error}; write whole numbers with blanks between") from error
+        sys.stdout.buffer.write(tokenizer.decode_bytes(ids) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _inspect(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer)
+    console = Console(highlight=False, soft_wrap=True)
+    for line in _lines(args):
+        _show_split(console, tokenizer, line)
+
+
+def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
+    words = tokenizer.words.split(text)
+    tokens = tokenizer.tokenize(text)
+    ids = tokenizer.encode(text)
+    shown = Text()
+    for number, token in enumerate(tokens):
+        readable = token.decode(errors="backslashreplace") if isinstance(token, bytes) else token
+        readable = readable.replace("\n", "⏎").replace("\t", "⇥")
+        shown.append(readable, _COLOURS[number % len(_COLOURS)])
+        if not console.is_terminal:
+            shown.append("|")
+    console.print(shown)
+    console.print(" ".join(map(str, ids)), style="dim")
+    blanks = sum(character.isspace() for character in text)
+    counted = {
+        "characters": f"{len(text)} ({len(text) - blanks} without blanks)",
+        "words": f"{len(words)} ({len(set(words))} different)",
+        "tokens": f"{len(ids)} ({len(set(ids))} different)",
+    }
+    console.print("   ".join(f"{name} {count}" for name, count in counted.items()))
+
+
+if __name__ == "__main__":
+    main()
