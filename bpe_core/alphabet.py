@@ -6,7 +6,7 @@ one byte 0xFF, which UTF-8 never uses, so that the marker cannot be taken for th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,12 @@ MARKER = b"\xff"
 """The end-of-word marker inside a symbol of kind `char`."""
 
 _NUM_CODE_POINTS = 0x110000
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Raises ValueError unless the setting `name` has one of the values of the `Literal` type `choices`."""
+    if value not in get_args(choices):
+        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(get_args(choices))}")
 
 
 def _printable_bytes() -> list[int]:

@@ -1,5 +1,7 @@
 """Words -> ids by an ordered list of merges: the pair learned first is merged first, the leftmost of equals."""
 
+from typing import Any
+
 import numpy as np
 
 from bpe_core.kernels import EMPTY, Int32s, Int64s, find_slot, kernel, pair_key, table_size
@@ -12,7 +14,7 @@ _GONE = np.int32(-2)
 
 
 @kernel
-def _rank(left: int, right: int, keys: Int64s, ranks: Int64s) -> int:
+def _rank(left: Any, right: Any, keys: Int64s, ranks: Int64s) -> Any:
     """Returns the rank of the merge of two symbols, or `_NONE`."""
     if left < 0 or right < 0:
         return _NONE
@@ -59,7 +61,7 @@ def _sift_up(heap: Int64s, size: int, entry: int) -> None:
 
 
 @kernel
-def _take_first(heap: Int64s, size: int) -> int:
+def _take_first(heap: Int64s, size: int) -> Any:
     first, entry = heap[0], heap[size - 1]
     parent, last = 0, size - 1
     while True:

@@ -10,8 +10,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import regex
 
-from bpe_core.alphabet import BYTE_TO_CHARACTER, BYTES, CHARACTER_TO_BYTE, MARKER, Alphabet, Placement
+from bpe_core.alphabet import (
+    BYTE_TO_CHARACTER,
+    BYTES,
+    CHARACTER_TO_BYTE,
+    MARKER,
+    Alphabet,
+    Kind,
+    Placement,
+    check_choice,
+)
 from bpe_core.kernels import Int32s
 from bpe_core.words import PATTERNS, WHITESPACE, Normalization
 
@@ -26,6 +36,12 @@ _OWN_VERSION = "tokenmill 1"
 _ADDITIONAL = "additional_special_tokens"
 _NAMED = {expression: name for name, expression in PATTERNS.items()}
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+
+# Oniguruma, which the library matches with, takes `{2}+` for a repeat of repeats (here: one that gives nothing back), ^
+# and $ for the edges of lines, \h for hexadecimal digits, [[a]b] for a set in a set, and other letters in (?i).
+_READ_OTHERWISE = regex.compile(
+    r"\{[\d,]+\}\+|(?<![\[\\])\^|(?<!\\)\$|\\[hHZ]|&&|--|\[[^\]]*\[(?!:)|\(\?(?!i[:)])[a-zA-Z]"
+)
 
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
@@ -61,8 +77,9 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
     """Returns the model in the layout of Hugging Face tokenizers.
 
     Raises:
-        NotExpressible: a marker apart, unknown characters without an `unk` token (the library would drop them), or
-            two tokens that are written alike.
+        NotExpressible: a pattern that the library reads otherwise, a marker apart, unknown characters without an `unk`
+            token (the library would drop them), two tokens that are written alike, or one that only looks as if the
+            marker ended it.
     """
     alphabet, words = tokenizer.alphabet, tokenizer.words
     unknown = tokenizer.special_roles.get("unk")
@@ -80,11 +97,17 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
         raise NotExpressible(f"two different tokens are both written {twice!r}")
     if alphabet.kind == "byte":
         pre_tokenizer: dict[str, Any] = dict(_BYTE_LEVEL)
-        if words.pattern != "gpt2":
+        if words.expression != PATTERNS["gpt2"]:
+            if otherwise := _READ_OTHERWISE.search(words.expression):
+                raise NotExpressible(f"the library would read {otherwise.group()!r} in the pattern in another way")
             split = {"type": "Split", "pattern": {"Regex": words.expression}, "behavior": "Isolated", "invert": False}
             pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, {**_BYTE_LEVEL, "use_regex": False}]}
         decoder: dict[str, Any] = dict(_BYTE_LEVEL)
     else:
+        special, suffix = set(tokenizer.special_tokens.values()), str(alphabet.end_of_word)
+        for id_, token in enumerate(tokenizer.token_bytes()):
+            if id_ not in special and spelled[id_].endswith(suffix) and not token.endswith(MARKER):
+                raise NotExpressible(f"the token {spelled[id_]!r} ends in {suffix!r} without ending a word")
         pre_tokenizer = {"type": "WhitespaceSplit"}
         decoder = {"type": "BPEDecoder", "suffix": alphabet.end_of_word}
     return {
@@ -126,7 +149,8 @@ def _own(tokenizer: "Tokenizer", reason: str) -> dict[str, Any]:
         "end_of_word_placement": alphabet.placement,
         "added_tokens": _added_tokens(tokenizer),
         "tokens": [
-            [spelling, alphabet.kind == "char" and ends] for spelling, ends in zip(_spellings(tokenizer), marked, strict=True)
+            [spelling, alphabet.kind == "char" and ends]
+            for spelling, ends in zip(_spellings(tokenizer), marked, strict=True)
         ],
         "merges": tokenizer.merges.tolist(),
     }
@@ -156,8 +180,8 @@ def _added_tokens(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
 
 
 def _normalizer(unicode: Normalization, lowercase: bool) -> dict[str, Any] | None:
-    steps = [{"type": unicode}] if unicode != "none" else []
-    steps += [{"type": "Lowercase"}] if lowercase else []
+    kinds = [unicode] * (unicode != "none") + ["Lowercase"] * lowercase
+    steps = [{"type": kind} for kind in kinds]
     if len(steps) < 2:
         return steps[0] if steps else None
     return {"type": "Sequence", "normalizers": steps}
@@ -214,7 +238,13 @@ def read_tokenizer_json(content: Any) -> TokenizerParts:
     if content["version"] != "1.0":
         raise ValueError(f"version {content['version']!r} is unknown; this build reads 1.0 and {_OWN_VERSION!r}")
     model = _entry(content, "model")
-    for key, supported in {"dropout": None, "continuing_subword_prefix": None, "byte_fallback": False, "ignore_merges": False}.items():
+    for key, supported in {
+        "dropout": None,
+        "continuing_subword_prefix": None,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        "fuse_unk": False,
+    }.items():
         if model.get(key, supported) not in (supported, "" if supported is None else supported):
             raise ValueError(f"model.{key} is {model[key]!r}, which is not supported")
     if model.get("type", "BPE") != "BPE":
@@ -224,10 +254,10 @@ def read_tokenizer_json(content: Any) -> TokenizerParts:
     vocab: dict[str, int] = {**_entry(model, "vocab"), **special_ids}
     spelled = _in_order(vocab)
     suffix = model.get("end_of_word_suffix") or None
-    pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
+    kind, pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
     if content.get("post_processor") is not None:
         raise ValueError(f"post_processor {content['post_processor'].get('type')!r} is not supported")
-    if (suffix is not None) != (pattern == WHITESPACE):
+    if (suffix is not None) != (kind == "char"):
         raise ValueError(f"model.end_of_word_suffix {suffix!r} does not go with this pre_tokenizer")
     special = set(special_ids.values())
     if suffix is None:
@@ -250,26 +280,33 @@ def read_tokenizer_json(content: Any) -> TokenizerParts:
 
 
 def _read_own(content: dict[str, Any]) -> TokenizerParts:
+    kind, pattern, unicode, lowercase, suffix, placement = (
+        _entry(content, key)
+        for key in ("kind", "pattern", "unicode", "lowercase", "end_of_word", "end_of_word_placement")
+    )
+    check_choice("kind", kind, Kind)
     special_ids = {token["content"]: token["id"] for token in _entry(content, "added_tokens")}
     special = set(special_ids.values())
-    suffix = content["end_of_word"]
     tokens: list[bytes] = []
-    for id_, (spelling, marked) in enumerate(_entry(content, "tokens")):
+    for id_, token in enumerate(_entry(content, "tokens")):
+        if not isinstance(token, list) or len(token) != 2:
+            raise ValueError(f"token {id_} is {token!r}; a token is its spelling and whether it ends a word")
+        spelling, marked = token
         if marked:
             tokens.append(spelling.removesuffix(suffix).encode() + MARKER)
-        elif content["kind"] == "byte" and id_ not in special:
+        elif kind == "byte" and id_ not in special:
             tokens.append(_bytes_of(spelling))
         else:
             tokens.append(spelling.encode())
-    alphabet = BYTES
-    if content["kind"] == "char":
-        alphabet = _characters(tokens, special, suffix, content["end_of_word_placement"])
-    merges = np.array(_entry(content, "merges"), np.int32).reshape(-1, 3)
-    if merges.size and (merges.min() < 0 or merges.max() >= len(tokens)):
-        raise ValueError(f"merges name the id {merges.max()}, but there are only {len(tokens)} tokens")
-    return TokenizerParts(
-        content["pattern"], content["unicode"], content["lowercase"], alphabet, tokens, merges, special_ids, {}
-    )
+    alphabet = _characters(tokens, special, suffix, placement) if kind == "char" else BYTES
+    rows = _entry(content, "merges")
+    if any(len(row) != 3 for row in rows):
+        raise ValueError("merges are not rows of three ids: left, right, and what they make")
+    strange = [id_ for row in rows for id_ in row if not 0 <= id_ < len(tokens)]
+    if strange:
+        raise ValueError(f"merges name the id {strange[0]}, but there are only {len(tokens)} tokens")
+    merges = np.array(rows, np.int32).reshape(-1, 3)
+    return TokenizerParts(pattern, unicode, lowercase, alphabet, tokens, merges, special_ids, {})
 
 
 def _entry(content: dict[str, Any], key: str) -> Any:
@@ -283,7 +320,9 @@ def _in_order(vocab: dict[str, int]) -> list[str]:
     filled = [False] * len(vocab)
     for spelling, id_ in vocab.items():
         if not 0 <= id_ < len(vocab) or filled[id_]:
-            raise ValueError(f"the id {id_} of {spelling!r} leaves a hole in the ids 0 to {len(vocab) - 1}, or is there twice")
+            raise ValueError(
+                f"the id {id_} of {spelling!r} leaves a hole in the ids 0 to {len(vocab) - 1}, or is there twice"
+            )
         spelled[id_], filled[id_] = spelling, True
     return spelled
 
@@ -297,7 +336,11 @@ def _bytes_of(spelling: str) -> bytes:
 
 def _characters(tokens: list[bytes], special: set[int], suffix: str, placement: Placement) -> Alphabet:
     """Returns the alphabet of kind `char` that a vocabulary holds: its tokens of one character."""
-    symbols = {token for id_, token in enumerate(tokens) if id_ not in special and len(token.removesuffix(MARKER).decode()) == 1}
+    symbols = {
+        token
+        for id_, token in enumerate(tokens)
+        if id_ not in special and len(token.removesuffix(MARKER).decode()) == 1
+    }
     if placement == "apart":
         symbols = {symbol for symbol in symbols if not symbol.endswith(MARKER)} | {MARKER}
     return Alphabet("char", tuple(sorted(symbols)), suffix, placement)
@@ -306,16 +349,23 @@ def _characters(tokens: list[bytes], special: set[int], suffix: str, placement: 
 def _read_merges(merges: Any, vocab: dict[str, int]) -> Int32s:
     ids = np.empty((len(merges), 3), np.int32)
     for rank, merge in enumerate(merges):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+        sides = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(sides, list) or len(sides) != 2:
+            raise ValueError(f"merge {rank} is {merge!r}; a merge is two tokens")
+        left, right = sides
         for column, spelling in enumerate((left, right, left + right)):
             if spelling not in vocab:
-                raise ValueError(f"merge {rank} ({left!r}, {right!r}) needs the token {spelling!r}, which is not in model.vocab")
+                raise ValueError(
+                    f"merge {rank} ({left!r}, {right!r}) needs the token {spelling!r}, which is not in model.vocab"
+                )
             ids[rank, column] = vocab[spelling]
     return ids
 
 
 def _read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
-    steps = [] if normalizer is None else normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    steps = (
+        [] if normalizer is None else normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
+    )
     kinds = [step["type"] for step in steps]
     lowercase = kinds[-1:] == ["Lowercase"]
     forms = kinds[:-1] if lowercase else kinds
@@ -324,12 +374,12 @@ def _read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
     return cast(Normalization, forms[0] if forms else "none"), lowercase
 
 
-def _read_pre_tokenizer(pre_tokenizer: Any) -> str:
+def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str]:
     match pre_tokenizer:
         case {"type": "WhitespaceSplit"}:
-            return WHITESPACE
+            return "char", WHITESPACE
         case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}:
-            return "gpt2"
+            return "byte", "gpt2"
         case {
             "type": "Sequence",
             "pretokenizers": [
@@ -337,5 +387,5 @@ def _read_pre_tokenizer(pre_tokenizer: Any) -> str:
                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
             ],
         }:
-            return _NAMED.get(expression, expression)
+            return "byte", _NAMED.get(expression, expression)
     raise ValueError(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported")

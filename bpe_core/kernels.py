@@ -1,7 +1,7 @@
 """What the compiled loops share: how they are compiled, and one hash table from integers to integers."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -22,18 +22,18 @@ def kernel(function: _Function) -> _Function:
 
     A kernel releases the interpreter lock and works on NumPy arrays and numbers only.
     """
-    compiled: _Function = numba.njit(cache=True, nogil=True)(function)
-    return compiled
+    compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    return cast(_Function, compiled)
 
 
 @kernel
-def pair_key(left: int, right: int) -> int:
+def pair_key(left: Any, right: Any) -> Any:
     """Returns the two symbols of a pair as one int64; keys order as `(left, right)` does."""
     return (np.int64(left) << np.int64(32)) | np.int64(right)
 
 
 @kernel
-def find_slot(keys: Int64s, key: int) -> int:
+def find_slot(keys: Int64s, key: Any) -> Any:
     """Returns the slot of `key` in an open-addressing table, or the free slot where it belongs.
 
     `keys` (int64) has a power of two as its size and at least one free slot.
@@ -47,7 +47,7 @@ def find_slot(keys: Int64s, key: int) -> int:
 
 
 @kernel
-def grown(array: Any, size: int) -> Any:
+def grown(array: Any, size: Any) -> Any:
     """Returns an array of at least `size` items that starts with those of `array`."""
     bigger = np.empty(max(size, array.size * 2), array.dtype)
     bigger[: array.size] = array

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core import formats
-from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, Placement
+from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, Placement, check_choice
 from bpe_core.counting import count_words
 from bpe_core.encoder import Encoder
 from bpe_core.kernels import Int32s
-from bpe_core.merges import Merges, Ties, learn_merges
+from bpe_core.merge_loop import Ties
+from bpe_core.merges import Merges, learn_merges
 from bpe_core.words import WHITESPACE, Normalization, Words, repair_surrogates
 
 VocabOrder = Literal["merges", "sorted", "gpt2"]
@@ -43,12 +44,14 @@ def spellings(special_tokens: SpecialTokens) -> list[str]:
     """Returns the different special tokens in the order given, which is the order of their ids.
 
     Raises:
-        ValueError: an unknown role, or an empty spelling.
+        ValueError: an unknown role, an empty spelling, or several where the role has one.
     """
     spelled: list[str] = []
     for role, given in special_tokens.items():
         if role not in ROLES:
             raise ValueError(f"special token role {role!r} is unknown; roles are {', '.join(ROLES)}")
+        if role != "additional" and not isinstance(given, str):
+            raise ValueError(f"special token role {role!r} is given {list(given)}; only additional takes a list")
         for spelling in [given] if isinstance(given, str) else given:
             if not spelling:
                 raise ValueError(f"the special token of role {role!r} is empty; write its spelling")
@@ -57,9 +60,7 @@ def spellings(special_tokens: SpecialTokens) -> list[str]:
     return spelled
 
 
-def words_of(
-    kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False
-) -> Words:
+def words_of(kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False) -> Words:
     """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
 
     Raises:
@@ -170,6 +171,8 @@ class Tokenizer:
         vocab_order: VocabOrder = "merges",
     ) -> Self:
         """Returns the tokenizer of these merges."""
+        check_choice("special_ids", special_ids, SpecialIds)
+        check_choice("vocab_order", vocab_order, VocabOrder)
         special = spellings(special_tokens or {})
         order = _order(merges, vocab_order)
         first = len(special) if special_ids == "first" else 0
@@ -208,11 +211,14 @@ class Tokenizer:
         `texts` is an array of any string type, or a chunked one, which gives a chunked one back.
 
         Raises:
+            ValueError: `texts` are not strings, or as in `encode`.
             OverflowError: one array gives more than 2^31 - 1 ids; pass it in slices.
         """
         if isinstance(texts, pa.ChunkedArray):
             chunks = [self.encode_batch(chunk) for chunk in texts.chunks]
             return pa.chunked_array(chunks, pa.list_(pa.int32()))
+        if not _is_text(texts.type):
+            raise ValueError(f"texts are {texts.type}, not strings; cast the array to pyarrow.string() first")
         rows = [None if text is None else self._encode_words(self.words.split(text)) for text in texts.to_pylist()]
         lengths = np.array([len(row) if row else 0 for row in rows], np.int64)
         ends = np.cumsum(lengths)
@@ -296,7 +302,8 @@ class Tokenizer:
     def tokens(self, ids: Iterable[int]) -> list[Any]:
         """Returns each id's token as it is spelled: bytes for kind `byte`, text for kind `char`; special tokens: text."""
         return [
-            self._token(id_).decode() if id_ in self._special else self.alphabet.spelling(self._token(id_)) for id_ in ids
+            self._token(id_).decode() if id_ in self._special else self.alphabet.spelling(self._token(id_))
+            for id_ in ids
         ]
 
     def _token(self, id_: int) -> bytes:
@@ -375,7 +382,9 @@ class Tokenizer:
         )
 
     @classmethod
-    def from_json(cls, text: str, special_tokens_map: str | None = None, *, source: str = formats.TOKENIZER_FILE) -> Self:
+    def from_json(
+        cls, text: str, special_tokens_map: str | None = None, *, source: str = formats.TOKENIZER_FILE
+    ) -> Self:
         """Returns the tokenizer in the text of a `tokenizer.json` and, for the roles, a `special_tokens_map.json`.
 
         Raises:
@@ -392,8 +401,19 @@ class Tokenizer:
                 special_tokens=roles or parts.roles,
                 special_ids=parts.special_ids,
             )
+        except KeyError as error:
+            raise ValueError(f"{source}: the entry {error} is missing") from error
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"{source}: this is not a tokenizer file: {error}") from error
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
+
+
+def _is_text(arrow_type: pa.DataType) -> bool:
+    if pa.types.is_dictionary(arrow_type):
+        return _is_text(arrow_type.value_type)
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+    return any(is_kind(arrow_type) for is_kind in kinds)
 
 
 def _unknown(symbol: bytes) -> int:

@@ -100,7 +100,7 @@ class Words:
 
 
 def repair_surrogates(text: str) -> str:
-    """Returns text that UTF-8 can hold: pairs of surrogates become their character, lone ones U+FFFD, as in tiktoken."""
+    """Returns text that UTF-8 can hold: pairs of surrogates become a character, lone ones U+FFFD, as in tiktoken."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -66,11 +66,15 @@ def _parser() -> argparse.ArgumentParser:
         job.add_argument("--config", required=True, help="YAML file of the corpus project")
         job.add_argument("--settings", action="store_true", help="list all settings and exit")
         if name == "train":
-            job.add_argument("--from-counts", metavar="FOLDER", help="train from word counts; same as --train.from_counts")
+            job.add_argument(
+                "--from-counts", metavar="FOLDER", help="train from word counts; same as --train.from_counts"
+            )
         job.set_defaults(job=name)
     corpus = commands.add_parser("corpus", help="write a corpus that comes with tokenmill")
     corpus.add_argument("name", choices=["known-answers"])
-    corpus.add_argument("--output", metavar="FILE.parquet", help="write Parquet (lang, text) here instead of printing it")
+    corpus.add_argument(
+        "--output", metavar="FILE.parquet", help="write Parquet (lang, text) here instead of printing it"
+    )
     corpus.set_defaults(run=_corpus)
     for name, purpose, run in (
         ("encode", "text to ids, a line of ids for each line of text", _encode),
@@ -78,7 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         ("inspect", "show how a text is split", _inspect),
     ):
         command = commands.add_parser(name, help=purpose)
-        command.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+        command.add_argument(
+            "--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json"
+        )
         command.add_argument("text", nargs="*", help="what to read; standard input if left out")
         command.set_defaults(run=run)
     return parser
@@ -126,7 +132,9 @@ def _decode(args: argparse.Namespace) -> None:
         try:
             ids = [int(word) for word in line.split()]
         except ValueError as error:
-            raise ValueError(f"{line[:60]!r} is not a line of ids: {error}; write whole numbers with blanks between") from error
+            raise ValueError(
+                f"{line[:60]!r} is not a line of ids: {error}; write whole numbers with blanks between"
+            ) from error
         sys.stdout.buffer.write(tokenizer.decode_bytes(ids) + b"\n")
         sys.stdout.buffer.flush()
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bpe_core.alphabet import Kind, Placement
-from bpe_core.merges import Ties, check_settings
+from bpe_core.merge_loop import Ties
+from bpe_core.merges import check_settings
 from bpe_core.tokenizer import SpecialIds, VocabOrder, spellings, words_of
 from bpe_core.words import Normalization, Words
 from pipelines import files
@@ -116,7 +117,9 @@ class Shards(_Group):
     output: str = Field(description="the folder of the shards")
     tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
     bucket_lengths: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        (128, 256, 512, 1024, 2048), min_length=1, description="row lengths in tokens; a row goes to the smallest that holds it"
+        (128, 256, 512, 1024, 2048),
+        min_length=1,
+        description="row lengths in tokens; a row goes to the smallest that holds it",
     )
     on_overflow: Literal["split", "truncate", "drop"] = Field(
         "split", description="a document longer than the longest bucket: several rows, its first row only, or none"
@@ -138,10 +141,14 @@ class Shards(_Group):
         if self.overlap and self.on_overflow != "split":
             raise ValueError(f"overlap is {self.overlap}, which is for on_overflow: split, not {self.on_overflow}")
         if self.overlap >= self.bucket_lengths[-1]:
-            raise ValueError(f"overlap is {self.overlap}; it must be less than the longest bucket, {self.bucket_lengths[-1]}")
+            raise ValueError(
+                f"overlap is {self.overlap}; it must be less than the longest bucket, {self.bucket_lengths[-1]}"
+            )
         taken = set(self.carry) & {*ROW_COLUMNS, "bucket"}
         if taken:
-            raise ValueError(f"carry names {sorted(taken)[0]!r}, which is a column of the shards themselves; rename it first")
+            raise ValueError(
+                f"carry names {sorted(taken)[0]!r}, which is a column of the shards themselves; rename it first"
+            )
         return self
 
 
@@ -247,7 +254,9 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
 
 
 def _message(path: str, lines: list[str]) -> str:
-    return "\n".join([f"{path}: {len(lines)} setting{'s' if len(lines) > 1 else ''} to correct", *(f"  {line}" for line in lines)])
+    return "\n".join(
+        [f"{path}: {len(lines)} setting{'s' if len(lines) > 1 else ''} to correct", *(f"  {line}" for line in lines)]
+    )
 
 
 def _explain(error: dict[str, Any]) -> str:
@@ -258,7 +267,7 @@ def _explain(error: dict[str, Any]) -> str:
             group = next((a for a in _models(group, str(part))), group)
         return _unknown(where, group)
     if error["type"] == "missing":
-        # On the command line there is an option for each setting, not for a section.
+        # The option of a whole section takes JSON and is not in --help.
         option = "" if _models(Project, where) else f" or give --{where}"
         return f"{where}: missing; add it to the file{option}"
     message = str(error["msg"]).removeprefix("Value error, ")

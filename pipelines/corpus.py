@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from apache_beam.io.filesystem import FileMetadata
 from bpe_core.kernels import Int64s
 from bpe_core.words import repair_surrogates
 from pipelines import files
-from pipelines.config import Corpus
+from pipelines.config import Corpus, Format
 from pipelines.known_answers import known_answer_documents
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
@@ -103,7 +103,9 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
     if corpus.sample == "known-answers":
         facts = [text for _, text in known_answer_documents()]
         size = sum(len(text.encode()) for text in facts)
-        return [SourceFile("known-answers", "known-answers", size, hashlib.sha256("\n".join(facts).encode()).hexdigest())]
+        return [
+            SourceFile("known-answers", "known-answers", size, hashlib.sha256("\n".join(facts).encode()).hexdigest())
+        ]
     found: dict[str, FileMetadata] = {}
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
@@ -111,7 +113,9 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         below = [] if is_glob else files.match(files.join(pattern, "**"))
         matched = [m for m in below if _is_data(m.path, pattern, corpus)] if below else files.match(pattern)
         if not matched:
-            raise FileNotFoundError(f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files")
+            raise FileNotFoundError(
+                f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
+            )
         for metadata in matched:
             found.setdefault(_identity(metadata.path), metadata)
     if corpus.sample == "python-stdlib":
@@ -143,12 +147,12 @@ def _format_of(path: str) -> FileFormat | None:
 
 def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
     path, size = metadata.path, int(metadata.size_in_bytes)
-    kind = cast(FileFormat, "text" if corpus.sample else corpus.format)
-    if kind == "auto":
-        guessed = _format_of(path)
-        if guessed is None:
-            raise ValueError(f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text")
-        kind = guessed
+    given: Format = "text" if corpus.sample else corpus.format
+    kind = _format_of(path) if given == "auto" else given
+    if kind is None:
+        raise ValueError(
+            f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text"
+        )
     if kind != "parquet" and size == 0 and PurePosixPath(path).suffix in _COMPRESSIONS:
         # Arrow takes no bytes for a whole compressed file of no text; no tool writes such a file.
         raise ValueError(f"{path}: a compressed file of 0 bytes was cut off; write it again or leave it out")
@@ -184,18 +188,23 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
     else:
         top, *steps = column.split(".")
     if top not in schema.names:
-        raise ValueError(f"{path}: there is no column {column!r}; its columns are {', '.join(schema.names)}. Set corpus.text_column")
+        raise ValueError(
+            f"{path}: there is no column {column!r}; its columns are {', '.join(schema.names)}. Set corpus.text_column"
+        )
     kind = schema.field(top).type
     for at, step in enumerate(steps):
         if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
             raise ValueError(
-                f"{path}: there is no {step!r} in {'.'.join([top, *steps[:at]])!r}, which is {kind}. Set corpus.text_column"
+                f"{path}: there is no {step!r} in {'.'.join([top, *steps[:at]])!r}, which is {kind}. "
+                "Set corpus.text_column"
             )
         kind = kind.field(step).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     checks = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
     if str(value) not in checks and not pa.types.is_fixed_size_binary(value):
-        raise ValueError(f"{path}: the column {column!r} is {kind}, and text is a string or binary column. Set corpus.text_column")
+        raise ValueError(
+            f"{path}: the column {column!r} is {kind}, and text is a string or binary column. Set corpus.text_column"
+        )
     return top, steps
 
 
@@ -214,7 +223,9 @@ def carried_schema(corpus: Corpus, carry: Sequence[str]) -> pa.Schema:
         schema = pq.read_schema(file)
     missing = [name for name in carry if name not in schema.names]
     if missing:
-        raise ValueError(f"{first.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}")
+        raise ValueError(
+            f"{first.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}"
+        )
     return pa.schema([schema.field(name) for name in carry])
 
 
@@ -260,8 +271,8 @@ def _joined(extents: Iterable[Extent]) -> Task:
 def read_task(task: Task, corpus: Corpus, counts: Counter[str], carry: Sequence[str] = ()) -> Iterator[Batch]:
     """Yields the documents of a task in batches of about 8 MiB of text; adds to `counts` what was met.
 
-    Counts: `documents` (all rows), `null_documents` (left out), `skipped_documents` and `replaced_documents` (not UTF-8,
-    see `on_invalid_utf8`), `surrogate_documents` (JSON with lone surrogates, which become U+FFFD), `text_bytes`.
+    Counts: `documents` (all rows), `null_documents` (left out), `skipped_documents` and `replaced_documents` (not
+    UTF-8, see `on_invalid_utf8`), `surrogate_documents` (JSON with lone surrogates, which become U+FFFD), `text_bytes`.
 
     Raises:
         ValueError: a row that cannot be read, with its file and row; or a carried column that is not there.
@@ -322,12 +333,18 @@ def _read_parquet(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: 
         missing = [name for name in carry if name not in parquet.schema_arrow.names]
         if missing:
             names = ", ".join(parquet.schema_arrow.names)
-            raise ValueError(f"{extent.path}: there is no column {missing[0]!r} to carry; its columns are {names}. Set shards.carry")
+            raise ValueError(
+                f"{extent.path}: there is no column {missing[0]!r} to carry; its columns are {names}. Set shards.carry"
+            )
         first, end = extent.row_groups or (0, parquet.metadata.num_row_groups)
         row = extent.first_row
         for index in range(first, end):
             group = parquet.metadata.row_group(index)
-            size = _LARGEST_BATCH * _BATCH_BYTES // max(1, _LARGEST_BATCH * group.total_byte_size // max(1, group.num_rows))
+            size = (
+                _LARGEST_BATCH
+                * _BATCH_BYTES
+                // max(1, _LARGEST_BATCH * group.total_byte_size // max(1, group.num_rows))
+            )
             try:
                 for batch in parquet.iter_batches(
                     batch_size=max(1, min(_LARGEST_BATCH, size)),
@@ -342,7 +359,9 @@ def _read_parquet(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: 
                     yield np.arange(row, row + len(batch)), texts.cast(pa.large_binary()), carried
                     row += len(batch)
             except (pa.ArrowException, OSError) as error:
-                raise ValueError(f"{extent.path}, row group {index} (from row {row}): cannot be read: {error}") from error
+                raise ValueError(
+                    f"{extent.path}, row group {index} (from row {row}): cannot be read: {error}"
+                ) from error
 
 
 def _no_columns(num_rows: int) -> pa.Table:
@@ -372,7 +391,7 @@ def _blocks(path: str) -> Iterator[bytes]:
         try:
             while block := stream.read(_READ_BYTES):
                 yield block
-        except OSError as error:
+        except (pa.ArrowException, OSError) as error:
             raise ValueError(f"{path}: cannot be read to its end: {error}") from error
 
 
@@ -412,10 +431,10 @@ def _read_jsonl(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Co
             except UnicodeDecodeError as error:
                 if corpus.on_invalid_utf8 == "fail":
                     raise _not_utf8(f"{where}: it", error) from error
-                counts["invalid_utf8_documents"] += 1
                 if corpus.on_invalid_utf8 == "skip":
-                    counts["documents"] += 1
+                    counts.update(documents=1, skipped_documents=1)
                     continue
+                counts["replaced_documents"] += 1
                 decoded = line.decode(errors="replace")
             try:
                 record = json.loads(decoded)
@@ -440,7 +459,9 @@ def _json_value(record: Any, column: str, where: str) -> Any:
         if value is None and record is not None:
             return None
         if not isinstance(value, dict) or step not in value:
-            keys = f"its keys are {', '.join(value)}" if isinstance(value, dict) else f"it holds {json.dumps(value)[:60]}"
+            keys = (
+                f"its keys are {', '.join(value)}" if isinstance(value, dict) else f"it holds {json.dumps(value)[:60]}"
+            )
             raise ValueError(f"{where}: there is no {column!r}; {keys}. Set corpus.text_column")
         value = value[step]
     return value

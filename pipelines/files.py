@@ -1,8 +1,10 @@
 """Files on any file system that Beam knows: found, read, and written so that a reader sees all of one or none of it."""
 
 import os.path
+import re
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import BinaryIO, cast
 
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
@@ -43,6 +45,9 @@ def exists(path: str) -> bool:
 
 def match(pattern: str) -> list[FileMetadata]:
     """Returns the files that a pattern matches, by path; `*` stays within a folder, `**` does not."""
+    before_marks = re.split(r"[*?\[]", pattern)[0]
+    if before_marks != pattern and "/" not in before_marks:
+        pattern = f"./{pattern}"  # Beam finds no local files for a glob that starts in the working folder.
     found = FileSystems.match([pattern])[0].metadata_list
     # Beam takes a local folder for a file where the pattern is the folder's own name.
     return sorted((m for m in found if not os.path.isdir(m.path)), key=lambda metadata: metadata.path)
@@ -79,10 +84,8 @@ def publish(moves: Iterable[tuple[str, str]]) -> None:
     """Renames finished files from their temporary names to their own; a file that stood there is replaced."""
     sources, targets = map(list, zip(*moves, strict=True))
     for folder in sorted({FileSystems.split(target)[0] for target in targets}):
-        try:
+        with suppress(OSError):  # It is there already, or the file system knows no folders.
             FileSystems.mkdirs(folder)
-        except OSError:  # It is there already, or the file system knows no folders.
-            pass
     FileSystems.rename(sources, targets)
 
 

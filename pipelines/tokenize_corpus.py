@@ -89,7 +89,9 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, corpus: Corpus) -> RowFo
     pad_id = tokenizer.special_id("pad")
     pad_id = tokenizer.special_id("eos") if pad_id is None else pad_id
     if pad_id is None:
-        raise ValueError(f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens")
+        raise ValueError(
+            f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens"
+        )
     return RowFormat(settings, carried_schema(corpus, settings.carry), pad_id)
 
 
@@ -125,7 +127,8 @@ def _to_json(task: Task) -> list[dict[str, Any]]:
 
 def _from_json(task: list[dict[str, Any]]) -> Task:
     return tuple(
-        Extent(**{**extent, "row_groups": tuple(extent["row_groups"]) if extent["row_groups"] else None}) for extent in task
+        Extent(**{**extent, "row_groups": tuple(extent["row_groups"]) if extent["row_groups"] else None})
+        for extent in task
     )
 
 
@@ -166,7 +169,9 @@ def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, r
     output = TaskOutput(row_format.settings.output, name, row_format)
     for batch in read_task(task, corpus, counts, row_format.settings.carry):
         _add_batch(batch, tokenizer, row_format, output, counts)
-    left_out = counts["null_documents"] + counts["skipped_documents"] + counts["empty_documents"] + counts["dropped_documents"]
+    left_out = (
+        counts["null_documents"] + counts["skipped_documents"] + counts["empty_documents"] + counts["dropped_documents"]
+    )
     assert counts["documents"] == left_out + counts["documents_in_rows"], counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
@@ -227,7 +232,9 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
     entries = read_entries(output, list(plan["tasks"]))
     missing = [name for name in plan["tasks"] if name not in entries]
     if missing:
-        raise ValueError(f"{output}: task {missing[0]} did not finish, of {len(missing)} that did not; run the same command again")
+        raise ValueError(
+            f"{output}: task {missing[0]} did not finish, of {len(missing)} that did not; run the same command again"
+        )
     counts: Counter[str] = Counter()
     shards = []
     for name in sorted(entries):

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from bpe_core.merges import MergeLoop, Merges, Progress, learn_merges
+from bpe_core.merge_loop import MergeLoop, Progress
+from bpe_core.merges import Merges, learn_merges
 from bpe_core.tokenizer import Tokenizer, spellings
 from pipelines import files
 from pipelines.config import Project
@@ -51,7 +52,9 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         _count(project, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)
     if word_counts.num_rows == 0:
-        raise ValueError(f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}")
+        raise ValueError(
+            f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
+        )
     merges = _learn(project, word_counts, fingerprint(identity))
     tokenizer = Tokenizer.from_merges(
         merges,
@@ -70,7 +73,11 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
             **identity,
             "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
             "versions": versions(),
-            "corpus": {**corpus_totals, "distinct_words_trained_on": word_counts.num_rows, "pruned_by_min_count": pruned},
+            "corpus": {
+                **corpus_totals,
+                "distinct_words_trained_on": word_counts.num_rows,
+                "pruned_by_min_count": pruned,
+            },
             "merges": _merges_summary(merges),
         },
     )
@@ -121,8 +128,8 @@ def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) ->
     if changed:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ValueError(
-            f"{output} was made from another corpus or with other settings: {'; '.join(changed[:4])}{more}. Choose another "
-            "train.output, or replace it with --run.overwrite true"
+            f"{output} was made from another corpus or with other settings: {'; '.join(changed[:4])}{more}. Choose "
+            "another train.output, or replace it with --run.overwrite true"
         )
 
 
@@ -181,8 +188,8 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
         if progress.last_pair is None:
             size = loop.size
             _console.print(
-                f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different pairs; "
-                f"this holds {size['bytes'] / 1e6:,.0f} MB, and about twice that at its peak"
+                f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different "
+                f"pairs; this holds {size['bytes'] / 1e6:,.0f} MB, and about twice that at its peak"
             )
             return
         speed = f"{progress.num_merges / max(1e-6, now - started):,.0f}/s"

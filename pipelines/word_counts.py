@@ -92,7 +92,11 @@ class _AddUpCounts(beam.CombineFn):
     def _shortened(self, accumulator: list[bytes]) -> list[bytes]:
         """Keeps what has come since the last sum no larger than that sum, or 1 MiB."""
         waiting = sum(map(len, accumulator[1:]))
-        return self.compact(accumulator) if waiting > max(1 << 20, len(accumulator[0]) if accumulator else 0) else accumulator
+        return (
+            self.compact(accumulator)
+            if waiting > max(1 << 20, len(accumulator[0]) if accumulator else 0)
+            else accumulator
+        )
 
 
 def _add_up_bytes(accumulator: list[bytes]) -> bytes:
@@ -149,7 +153,9 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
     """Adds to a pipeline what counts tasks into a folder of word counts."""
     counted = pipeline | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "CountWords" >> counting
     counted["counts"] | "WriteWordCounts" >> WriteWordCounts(folder, counting.num_partitions)
-    counted["totals"] | "WriteTotals" >> beam.Map(lambda totals, path: write_json(path, totals), files.join(folder, _TOTALS))
+    counted["totals"] | "WriteTotals" >> beam.Map(
+        lambda totals, path: write_json(path, totals), files.join(folder, _TOTALS)
+    )
 
 
 def finish_word_counts(folder: str, identity: dict[str, Any]) -> dict[str, int]:
@@ -184,7 +190,9 @@ def read_word_counts(folder: str, min_count: int = 1) -> tuple[pa.Table, dict[st
             table = pq.read_table(file)
         if not {"word", "count"} <= set(table.column_names):
             raise ValueError(f"{name}: word counts have the columns word and count, this has {table.column_names}")
-        tables.append(table.select(["word", "count"]).cast(pa.schema([("word", pa.large_binary()), ("count", pa.int64())])))
+        tables.append(
+            table.select(["word", "count"]).cast(pa.schema([("word", pa.large_binary()), ("count", pa.int64())]))
+        )
     counts = pa.concat_tables(tables) if tables else WORD_COUNTS.empty_table()
     kept = counts.filter(pc.greater_equal(counts["count"], min_count)) if min_count > 1 else counts
     pruned = {

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 from bpe_core.alphabet import GPT2_BYTE_ORDER
 
@@ -83,7 +84,7 @@ def learn_merges(
             break
         counts: Counter[tuple[Symbol, Symbol]] = Counter()  # Keeps the order of first appearance.
         for symbols, n in corpus:
-            for pair in zip(symbols, symbols[1:], strict=False):
+            for pair in pairwise(symbols):
                 counts[pair] += n
         first_seen = {pair: i for i, pair in enumerate(counts)}
 
@@ -157,7 +158,7 @@ def encode(symbols: list[Symbol], merges: list[tuple[Symbol, Symbol]]) -> list[S
     """A word's tokens: the pair that was learned first is merged first, the leftmost of equals, one at a time."""
     rank = {pair: i for i, pair in enumerate(merges)}
     while True:
-        pairs = list(zip(symbols, symbols[1:], strict=False))
+        pairs = list(pairwise(symbols))
         known = [(rank[pair], at) for at, pair in enumerate(pairs) if pair in rank]
         if not known:
             return symbols

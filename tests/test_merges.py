@@ -5,11 +5,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import slow
-from bpe_core.merges import MergeLoop, Progress, learn_merges
+from bpe_core.merge_loop import MergeLoop, Progress
+from bpe_core.merges import learn_merges
 
 TIES = ["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 
@@ -68,11 +69,14 @@ def test_every_rule_equals_the_slow_trainer(words: dict[bytes, int], extra: int,
     assert learned(words, **rules) == slow.learn_merges(words, **rules)
 
 
-@given(words=word_tables, ties=st.sampled_from(TIES), limit=st.integers(1, 5), placement=st.sampled_from(["apart", "glued"]))
+@given(
+    words=word_tables,
+    ties=st.sampled_from(TIES),
+    limit=st.integers(1, 5),
+    placement=st.sampled_from(["apart", "glued"]),
+)
 @settings(max_examples=200, deadline=None)
-def test_limit_alphabet_equals_the_slow_trainer(
-    words: dict[bytes, int], ties: str, limit: int, placement: str
-) -> None:
+def test_limit_alphabet_equals_the_slow_trainer(words: dict[bytes, int], ties: str, limit: int, placement: str) -> None:
     rules: dict[str, Any] = {
         "kind": "char",
         "num_merges": 20,
@@ -145,7 +149,7 @@ def test_vocab_size_counts_bytes_merges_and_special_tokens() -> None:
 
 def test_an_alphabet_larger_than_the_vocabulary_is_refused() -> None:
     words = {chr(0x4E00 + i): 1 for i in range(40)}
-    with pytest.raises(ValueError, match="room for 20 symbols .* base alphabet alone has 41.*limit_alphabet"):
+    with pytest.raises(ValueError, match=r"room for 20 symbols .* base alphabet alone has 41.*limit_alphabet"):
         learn_merges(words, kind="char", vocab_size=20)
 
 

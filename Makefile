@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+CONFIG ?= configs/quickstart.yaml
+VENV := .venv
+READY := $(VENV)/.ready
+RUN := $(VENV)/bin
+
+# Made anew when what is to be installed changes. The packages themselves are used as they stand in this folder.
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/python -m pip install --quiet --upgrade pip
+	$(RUN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+.PHONY: help env train tokenize test lint types check clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: $(READY)  ## make the environment in .venv
+
+train: $(READY)  ## job 1: learn a tokenizer; CONFIG=file.yaml, ARGS="--section.setting value"
+	$(RUN)/tokenmill train --config $(CONFIG) $(ARGS)
+
+tokenize: $(READY)  ## job 2: write training shards; CONFIG=file.yaml, ARGS="--section.setting value"
+	$(RUN)/tokenmill tokenize --config $(CONFIG) $(ARGS)
+
+test: $(READY)  ## run the tests; ARGS="-k name"
+	$(RUN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(RUN)/ruff format --check .
+	$(RUN)/ruff check .
+
+types: $(READY)
+	$(RUN)/mypy
+
+check: lint types test  ## lint, types and tests: what CI runs
+
+clean:  ## delete the environment, the outputs of the configs and all caches
+	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	find bpe_core pipelines tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,126 @@
+"""The arrays of the merge loop, and symbols by their spelling."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, grown, kernel
+
+Int = Any
+"""An integer of any width."""
+
+
+class Words(NamedTuple):
+    """The corpus in the loop. Word `w` is `symbols[starts[w] : starts[w] + lengths[w]]`."""
+
+    symbols: Int32s
+    starts: Int64s
+    lengths: Int32s
+    occurrences: Int64s
+
+
+class Symbols(NamedTuple):
+    """Spellings as seen (marker written out), their hash table, and what the rules need to know of each symbol."""
+
+    spelling: Int8s
+    start: Int64s  # one more than symbols
+    has_marker: Int8s
+    length: Int32s  # what max_token_length measures
+    num_bases: Int32s  # base symbols it is made of
+    slots: Int64s  # hash table of spellings: a symbol, or EMPTY
+
+
+class Pairs(NamedTuple):
+    """Pairs of symbols that have stood side by side, and for each the words that may hold it."""
+
+    key: Int64s
+    total: Int64s  # occurrences now
+    list_start: Int64s  # where the pair's words start in `listed`
+    list_size: Int32s
+    cursor: Int32s  # words of the list before this one no longer hold the pair (first-seen only)
+    slot_keys: Int64s
+    slot_pairs: Int32s
+    listed: Int32s  # the pool of all lists of words
+
+
+class Heap(NamedTuple):
+    """A binary heap, best candidate first; `total` and `position` are what they were at the push."""
+
+    pair: Int32s
+    total: Int64s
+    position: Int64s
+
+
+class Rules(NamedTuple):
+    """The settings that decide which pair is next; see `learn_merges`."""
+
+    ties: int
+    min_frequency: int
+    max_token_length: int
+    whole_characters: bool
+    forbidden: Int8s
+    forbidden_start: Int64s
+
+
+class Done(NamedTuple):
+    """The merges made so far, in order: symbols, and how often the pair occurred."""
+
+    left: Int32s
+    right: Int32s
+    merged: Int32s
+    total: Int64s
+
+
+# Scalars that the loop carries along, in one int64 array.
+NUM_SYMBOLS, NUM_PAIRS, NUM_LISTED, HEAP_SIZE, NUM_MERGES, HEAP_READY, ENDED, NUM_SEEN, BETWEEN, NUM_SCALARS = range(10)
+RUNNING, ENDED_SIZE, ENDED_NO_PAIRS = range(3)
+
+
+@kernel
+def joined(left: Int, right: Int, symbols: Symbols) -> Int8s:
+    """Returns the spelling of two symbols together."""
+    size = symbols.start[left + 1] - symbols.start[left]
+    both = np.empty(size + symbols.start[right + 1] - symbols.start[right], np.uint8)
+    both[:size] = symbols.spelling[symbols.start[left] : symbols.start[left + 1]]
+    both[size:] = symbols.spelling[symbols.start[right] : symbols.start[right + 1]]
+    return both
+
+
+@kernel
+def symbol_slot(spelling: Int8s, has_marker: Int, symbols: Symbols) -> Int:
+    """Returns the slot of the symbol with this spelling, or the free slot where it belongs (FNV-1a, 64 bits)."""
+    mask = symbols.slots.size - 1
+    mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(has_marker)
+    for byte in spelling:
+        mixed = (mixed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
+    slot = np.int64(mixed >> np.uint64(20)) & mask
+    while symbols.slots[slot] != EMPTY:
+        other = symbols.slots[slot]
+        if symbols.has_marker[other] == has_marker and np.array_equal(
+            symbols.spelling[symbols.start[other] : symbols.start[other + 1]], spelling
+        ):
+            return slot
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> tuple[Symbols, Int]:
+    """Returns the symbol that a pair makes, which is an old one where an earlier merge spells the same."""
+    both = joined(left, right, symbols)
+    slot = symbol_slot(both, symbols.has_marker[right], symbols)
+    if symbols.slots[slot] != EMPTY:
+        return symbols, symbols.slots[slot]
+    new = state[NUM_SYMBOLS]
+    symbols.slots[slot] = new
+    end = symbols.start[new] + both.size
+    if end > symbols.spelling.size:
+        spelling = grown(symbols.spelling, end)
+        symbols = Symbols(spelling, symbols.start, symbols.has_marker, symbols.length, symbols.num_bases, symbols.slots)
+    symbols.spelling[symbols.start[new] : end] = both
+    symbols.start[new + 1] = end
+    symbols.has_marker[new] = symbols.has_marker[right]
+    symbols.length[new] = symbols.length[left] + symbols.length[right]
+    symbols.num_bases[new] = symbols.num_bases[left] + symbols.num_bases[right]
+    state[NUM_SYMBOLS] += 1
+    return symbols, new
