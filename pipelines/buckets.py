@@ -1,6 +1,7 @@
 """Documents as ids -> rows, each in a bucket, padded.
 
-A bucket is its length in tokens. A document of several rows is cut at the longest bucket. Bounds are closed: a row of 128 ids goes to bucket 128.
+A bucket is its length in tokens. A document longer than the longest bucket is cut there. Bounds are closed: a row of
+128 ids goes to bucket 128.
 """
 
 from collections.abc import Sequence

@@ -14,8 +14,23 @@ RARE_CHARACTERS = ("齉", "彧", "鑫")
 NUM_ENGLISH, NUM_CHINESE = 484, 164
 _NUM_DOCUMENTS = NUM_ENGLISH + NUM_CHINESE
 
-_ENGLISH = ["the", "of", "a", "to", "in", "and", "is", "that", "for", "with", "on", "as", "by", "from", "this", "it", "are", "be", "or", "an", "each", "one", "which", "has", "at", "not", "more", "than", "its", "can", "when", "every", "text", "word", "count", "learn", "merge", "pair", "split", "small", "large", "first", "last", "corpus", "letter", "symbol", "order", "rule", "table", "train", "score", "price", "river", "garden", "winter", "summer", "stone", "bridge", "market", "letter", "window", "paper", "silver", "copper", "north", "south", "morning", "evening", "music", "theory", "number", "simple", "common", "write", "reader", "story", "animal", "flower", "island", "mountain", "village", "kitchen", "teacher", "student", "doctor", "engine", "signal", "circle", "square", "planet", "season", "harbor", "forest", "castle", "candle", "anchor", "basket", "button", "camera", "cotton", "dinner", "editor", "fabric", "galaxy", "hammer", "insect", "jacket", "kettle", "ladder", "magnet", "needle", "orange", "pencil", "quartz", "rabbit", "saddle", "tunnel", "umbrella", "velvet", "walnut", "yellow", "zigzag", "blanket", "cabinet", "diamond", "elephant", "feather", "giraffe", "hexagon", "iceberg", "journey", "kingdom", "lantern", "mineral", "notebook", "octopus", "penguin", "quarter", "rainbow", "saucer", "tailor", "urchin", "violin", "walrus", "yogurt", "zipper", "acorn", "bishop", "cactus", "donkey", "eclipse", "falcon", "goblet", "hermit", "icicle", "jungle", "koala", "lemon", "marble"]
-_CHINESE = ["我们", "使用", "一个", "这个", "数据", "文本", "学习", "方法", "可以", "需要", "出现", "频率", "合并", "符号", "常见", "句子", "结果", "问题", "研究", "中文", "英文", "汉字", "字符", "规则", "顺序", "统计", "计算", "速度", "内存", "文件", "系统", "工具", "实验", "比较", "提高", "减少", "选择", "保留", "大小", "短语", "天空", "河流", "城市", "花园", "老师", "学生"]
+_ENGLISH = (
+    "the of a to in and is that for with on as by from this it are be or an each one which has at not more "
+    "than its can when every text word count learn merge pair split small large first last corpus letter "
+    "symbol order rule table train score price river garden winter summer stone bridge market letter window "
+    "paper silver copper north south morning evening music theory number simple common write reader story "
+    "animal flower island mountain village kitchen teacher student doctor engine signal circle square planet "
+    "season harbor forest castle candle anchor basket button camera cotton dinner editor fabric galaxy hammer "
+    "insect jacket kettle ladder magnet needle orange pencil quartz rabbit saddle tunnel umbrella velvet "
+    "walnut yellow zigzag blanket cabinet diamond elephant feather giraffe hexagon iceberg journey kingdom "
+    "lantern mineral notebook octopus penguin quarter rainbow saucer tailor urchin violin walrus yogurt zipper "
+    "acorn bishop cactus donkey eclipse falcon goblet hermit icicle jungle koala lemon marble"
+).split()
+_CHINESE = (
+    "我们 使用 一个 这个 数据 文本 学习 方法 可以 需要 出现 频率 合并 符号 常见 句子 结果 "
+    "问题 研究 中文 英文 汉字 字符 规则 顺序 统计 计算 速度 内存 文件 系统 工具 实验 比较 "
+    "提高 减少 选择 保留 大小 短语 天空 河流 城市 花园 老师 学生"
+).split()
 
 # Each rare word or character stands in so many documents.
 _RARE_DOCUMENTS = 3
