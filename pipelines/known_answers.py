@@ -24,7 +24,7 @@ _ENGLISH = (
     "insect jacket kettle ladder magnet needle orange pencil quartz rabbit saddle tunnel umbrella velvet "
     "walnut yellow zigzag blanket cabinet diamond elephant feather giraffe hexagon iceberg journey kingdom "
     "lantern mineral notebook octopus penguin quarter rainbow saucer tailor urchin violin walrus yogurt zipper "
-    "acorn bishop cactus donkey eclipse falcon goblet hermit icicle jungle koala lemon marble"
+    "acorn bishop cactus donkey eclipse falcon goblet hermit icicle jungle koala lemon marble nickel oyster parrot"
 ).split()
 _CHINESE = (
     "我们 使用 一个 这个 数据 文本 学习 方法 可以 需要 出现 频率 合并 符号 常见 句子 结果 "

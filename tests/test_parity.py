@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bpe_core import Tokenizer, Words, count_words, learn_merges
 
@@ -126,6 +128,38 @@ def test_hugging_face_reads_glued_characters(vocab_order: Any, unicode: Any, low
     texts = [*sources()[:10], *NASTY_TEXTS]
     assert any(1 not in tokenizer.encode(text) and 0 in tokenizer.encode(text) for text in NASTY_TEXTS)
     assert_same_ids(tokenizer, tmp_path, texts)
+
+
+few_letters = st.text(alphabet="aaab</w>t的 \u3000\x85\x1c", max_size=25)
+
+
+@pytest.mark.parametrize("kind", ["byte", "char"])
+@given(
+    corpus=st.lists(few_letters, max_size=4),
+    text=few_letters,
+    end_of_word=st.sampled_from(["</w>", "</w>", "t", "<", "##"]),
+    num_merges=st.integers(0, 20),
+    vocab_order=st.sampled_from(["merges", "sorted"]),
+)
+@settings(max_examples=150, deadline=None)
+def test_hugging_face_reads_what_it_can_of_any_tokenizer(
+    kind: Any, corpus: list[str], text: str, end_of_word: str, num_merges: int, vocab_order: Any
+) -> None:
+    tokenizer = Tokenizer.train(
+        corpus,
+        kind=kind,
+        num_merges=num_merges,
+        end_of_word=end_of_word,
+        end_of_word_placement="glued",
+        special_tokens={"unk": "[UNK]"},
+        vocab_order=vocab_order,
+    )
+    file = tokenizer.files()["tokenizer.json"]
+    if json.loads(file)["version"] == "1.0":
+        loaded = peer("tokenizers").Tokenizer.from_str(file)
+        ids = tokenizer.encode(text)
+        assert loaded.encode(text).ids == ids
+        assert loaded.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids)
 
 
 def test_hugging_face_refuses_characters_with_the_marker_apart(tmp_path: Path) -> None:
