@@ -78,15 +78,15 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
 
     Raises:
         NotExpressible: a pattern that the library reads otherwise, a marker apart, unknown characters without an `unk`
-            token (the library would drop them), two tokens that are written alike, or one that only looks as if the
-            marker ended it.
+            token (the library would drop them), two tokens that are written alike, or one whose text holds the
+            marker's spelling.
     """
     alphabet, words = tokenizer.alphabet, tokenizer.words
     unknown = tokenizer.special_roles.get("unk")
     if alphabet.kind == "char" and alphabet.placement == "apart":
         raise NotExpressible(
-            f"the end-of-word marker {alphabet.end_of_word!r} is a symbol apart, and the layout has only a suffix that is "
-            "glued to the last character; train with end_of_word_placement: glued to use the Hugging Face library"
+            f"the end-of-word marker {alphabet.end_of_word!r} is a symbol apart, and the layout has only a suffix that "
+            "is glued to the last character; train with end_of_word_placement: glued to use the Hugging Face library"
         )
     if alphabet.kind == "char" and unknown is None:
         raise NotExpressible("there is no unk token, and the library would drop unknown characters without a sign")
@@ -104,10 +104,10 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
             pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, {**_BYTE_LEVEL, "use_regex": False}]}
         decoder: dict[str, Any] = dict(_BYTE_LEVEL)
     else:
-        special, suffix = set(tokenizer.special_tokens.values()), str(alphabet.end_of_word)
-        for id_, token in enumerate(tokenizer.token_bytes()):
-            if id_ not in special and spelled[id_].endswith(suffix) and not token.endswith(MARKER):
-                raise NotExpressible(f"the token {spelled[id_]!r} ends in {suffix!r} without ending a word")
+        suffix = str(alphabet.end_of_word)
+        for spelling, token in zip(spelled, tokenizer.token_bytes(), strict=True):
+            if spelling.replace(suffix, " ").encode() != token.replace(MARKER, b" "):
+                raise NotExpressible(f"the token {spelling!r} holds {suffix!r} where no word ends")
         pre_tokenizer = {"type": "WhitespaceSplit"}
         decoder = {"type": "BPEDecoder", "suffix": alphabet.end_of_word}
     return {

@@ -230,7 +230,7 @@ class Tokenizer:
         return pa.ListArray.from_arrays(offsets, pa.array(ids), mask=mask)
 
     def tokenize(self, text: str) -> list[Any]:
-        """Returns the tokens of a text as they are spelled; a character without a symbol (kind `char`) stands for itself.
+        """Returns the tokens of a text as they are spelled; a character without a symbol stands for itself.
 
         As `tokens`, bytes for kind `byte`, text for kind `char`.
         """
@@ -300,7 +300,7 @@ class Tokenizer:
         return text[:-1] if spelled and spelled[-1].endswith(MARKER) else text
 
     def tokens(self, ids: Iterable[int]) -> list[Any]:
-        """Returns each id's token as it is spelled: bytes for kind `byte`, text for kind `char`; special tokens: text."""
+        """Returns each id's token as it is spelled: bytes (kind `byte`) or text (kind `char`, special tokens)."""
         return [
             self._token(id_).decode() if id_ in self._special else self.alphabet.spelling(self._token(id_))
             for id_ in ids

@@ -1,5 +1,6 @@
 """Job 1: corpus -> word counts -> merges -> tokenizer folder."""
 
+import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
-from pipelines.word_counts import CountWords, count_corpus, finish_word_counts, read_word_counts
+from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
 
 WORD_COUNTS_FOLDER = "word_counts"
 
@@ -38,11 +39,11 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
     settings, train = project.for_training()
-    if project.run.overwrite:
-        _delete_output(train.output)
     counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
     sources = [] if train.from_counts else find_files(project.corpus)
     identity = {"settings": _settings(project), "inputs": _inputs(sources) or _given_counts(project, counts_folder)}
+    if project.run.overwrite:
+        _delete_output(train.output, keep_counts=train.from_counts is not None)
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
@@ -85,10 +86,14 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     return tokenizer
 
 
-def _delete_output(folder: str) -> None:
-    """Deletes what job 1 writes, the manifest first; anything else in the folder stays."""
+def _delete_output(folder: str, keep_counts: bool) -> None:
+    """Deletes what job 1 writes, the manifest first; anything else in the folder stays.
+
+    Word counts stay where training is from counts: they may be the very ones, and the corpus may be gone.
+    """
     names = [MANIFEST, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT]
-    files.delete(*(files.join(folder, name) for name in (*names, WORD_COUNTS_FOLDER, files.TEMPORARY)))
+    names += [files.TEMPORARY] if keep_counts else [WORD_COUNTS_FOLDER, files.TEMPORARY]
+    files.delete(*(files.join(folder, name) for name in names))
 
 
 def _settings(project: Project) -> dict[str, Any]:
@@ -110,7 +115,13 @@ def _given_counts(project: Project, folder: str) -> dict[str, Any]:
     if manifest.get("words", words) != words:
         changed = "; ".join(differences(manifest["words"], words))
         raise ValueError(f"{folder} holds counts of words that were cut otherwise ({changed}); count the corpus again")
-    return {m.path: {"bytes": m.size_in_bytes} for m in files.match(files.join(folder, "*.parquet"))}
+    return {m.path: {"bytes": m.size_in_bytes, "fingerprint": _sha256(m.path)} for m in find_word_counts(folder)}
+
+
+def _sha256(path: str) -> str:
+    """Over the whole file: other counts of the same words may well take as many bytes."""
+    with files.open_raw(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _words(project: Project) -> dict[str, Any]:
@@ -166,9 +177,11 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
     settings, train = project.for_training()
     checkpoint_path = files.join(train.output, _CHECKPOINT)
     checkpoint = read_json(checkpoint_path) or {}
-    done = checkpoint.get("pairs", []) if checkpoint.get("identity") == identity else []
+    done = checkpoint.get("pairs", [])
+    if checkpoint.get("fingerprint") != fingerprint([identity, done]):
+        done = []
     if done:
-        _console.print(f"taking up the merges at number {len(done):,}")
+        _console.print(f"taking up the merges at number {len(done) // 2:,}")
     bar = Bar(
         TextColumn("merging"),
         BarColumn(),
@@ -196,7 +209,8 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
         pair = escape(f"{progress.last_pair[0]!r} + {progress.last_pair[1]!r} × {progress.last_count:,}")
         bar.update(line, completed=progress.num_merges, total=progress.max_merges, speed=speed, pair=pair)
         if now - written > train.checkpoint_seconds:
-            write_json(checkpoint_path, {"identity": identity, "pairs": loop.pairs().ravel().tolist()})
+            pairs = loop.pairs().ravel().tolist()
+            write_json(checkpoint_path, {"fingerprint": fingerprint([identity, pairs]), "pairs": pairs})
             written = now
 
     with bar:

@@ -10,6 +10,7 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from apache_beam.io.filesystem import FileMetadata
 
 from bpe_core.counting import WORD_COUNTS, WordCounter, add_up, partition
 from bpe_core.words import Words
@@ -174,6 +175,18 @@ def _name(metadata: Any) -> str:
     return str(metadata.path).replace("\\", "/").rpartition("/")[2]
 
 
+def find_word_counts(folder: str) -> list[FileMetadata]:
+    """Returns the files of a folder of word counts, by path; of a corpus without words there are none.
+
+    Raises:
+        FileNotFoundError: it is not a folder of word counts.
+    """
+    found = files.match(files.join(folder, "*.parquet"))
+    if not found and read_json(files.join(folder, MANIFEST)) is None:
+        raise FileNotFoundError(f"{folder}: there are no word counts (*.parquet with the columns word and count)")
+    return found
+
+
 def read_word_counts(folder: str, min_count: int = 1) -> tuple[pa.Table, dict[str, int]]:
     """Returns word counts by count, highest first, then by the word's bytes; and what `min_count` left out.
 
@@ -181,11 +194,8 @@ def read_word_counts(folder: str, min_count: int = 1) -> tuple[pa.Table, dict[st
         FileNotFoundError: there are none.
         ValueError: a file lacks a column.
     """
-    names = [metadata.path for metadata in files.match(files.join(folder, "*.parquet"))]
-    if not names and read_json(files.join(folder, MANIFEST)) is None:
-        raise FileNotFoundError(f"{folder}: there are no word counts (*.parquet with the columns word and count)")
     tables = []
-    for name in names:
+    for name in (metadata.path for metadata in find_word_counts(folder)):
         with files.open_raw(name) as file:
             table = pq.read_table(file)
         if not {"word", "count"} <= set(table.column_names):

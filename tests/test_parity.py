@@ -130,14 +130,14 @@ def test_hugging_face_reads_glued_characters(vocab_order: Any, unicode: Any, low
     assert_same_ids(tokenizer, tmp_path, texts)
 
 
-few_letters = st.text(alphabet="aaab</w>t的 \u3000\x85\x1c", max_size=25)
+few_letters = st.lists(st.sampled_from([*"aaab</w>t的 \u3000\x85\x1c", "</w>"]), max_size=25).map("".join)
 
 
 @pytest.mark.parametrize("kind", ["byte", "char"])
 @given(
     corpus=st.lists(few_letters, max_size=4),
     text=few_letters,
-    end_of_word=st.sampled_from(["</w>", "</w>", "t", "<", "##"]),
+    end_of_word=st.sampled_from(["</w>", "t", "aa", "##", ""]),
     num_merges=st.integers(0, 20),
     vocab_order=st.sampled_from(["merges", "sorted"]),
 )

@@ -508,7 +508,10 @@ def test_a_special_token_written_like_a_byte_token_comes_back(tmp_path: Path) ->
     [
         ({}, "the end-of-word marker '</w>' is a symbol apart"),
         ({"end_of_word_placement": "glued", "special_tokens": {}}, "there is no unk token"),
-        ({"end_of_word_placement": "glued", "end_of_word": "a"}, "the token 'a' ends in 'a' without ending a word"),
+        ({"end_of_word_placement": "glued", "end_of_word": "a"}, "the token 'a' holds 'a' where no word ends"),
+        ({"end_of_word_placement": "glued", "end_of_word": "bb"}, "the token 'bbb' holds 'bb' where no word ends"),
+        ({"end_of_word_placement": "glued", "end_of_word": "k>"}, "the token '<unk>' holds 'k>' where no word ends"),
+        ({"end_of_word_placement": "glued", "end_of_word": ""}, "two different tokens are both written 'b'"),
     ],
 )
 def test_the_file_says_why_hugging_face_cannot_read_it(arguments: dict[str, Any], reason: str) -> None:

@@ -1,0 +1,127 @@
+"""What stands where, and what may import what."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import bpe_core
+
+ROOT = Path(__file__).parent.parent
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for package in ("bpe_core", "pipelines") for path in (ROOT / package).rglob("*.py")}
+
+
+def nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Everything in a module that runs, also inside functions: not what stands under `if TYPE_CHECKING:`."""
+    for child in ast.iter_child_nodes(tree):
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for other in child.orelse:
+                yield from (other, *nodes(other))
+        else:
+            yield child
+            yield from nodes(child)
+
+
+def imports_of(module: str, source: str) -> set[str]:
+    """The modules that a module names in its imports."""
+    found: set[str] = set()
+    for node in nodes(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in FILES else str(node.module) for name in named}
+    return found
+
+
+IMPORTS = {module: imports_of(module, path.read_text(encoding="utf-8")) for module, path in FILES.items()}
+
+
+def reached(module: str, avoiding: str) -> set[str]:
+    """Every module that an import of `module` needs, directly or through others, without going through one."""
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        for name in IMPORTS.get(waiting.pop(), set()) - seen - {avoiding}:
+            seen.add(name)
+            waiting.append(name)
+    return seen
+
+
+def test_imports_are_found_as_they_are_written() -> None:
+    source = """
+import os, apache_beam.io
+from bpe_core import formats, Tokenizer
+if TYPE_CHECKING:
+    import pydantic
+else:
+    import yaml
+def f():
+    from pipelines.files import join
+"""
+    assert imports_of("m", source) == {
+        *("os", "apache_beam.io", "bpe_core.formats", "bpe_core", "yaml", "pipelines.files"),
+    }
+    assert {"bpe_core.tokenizer", "pipelines.cli", "pipelines"} <= set(FILES)
+    assert "pipelines.train_tokenizer" in IMPORTS["pipelines.cli"]
+
+
+def test_the_core_imports_neither_the_pipelines_nor_beam_nor_pydantic() -> None:
+    refused = {"pipelines", "apache_beam", "pydantic", "pydantic_settings"}
+    for module, imports in IMPORTS.items():
+        if module.split(".")[0] == "bpe_core":
+            assert not {name.split(".")[0] for name in imports} & refused, module
+
+
+def test_the_two_jobs_do_not_import_each_other() -> None:
+    train, tokenize = "pipelines.train_tokenizer", "pipelines.tokenize_corpus"
+    assert tokenize not in reached(train, avoiding="pipelines.cli")
+    assert train not in reached(tokenize, avoiding="pipelines.cli")
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: {name for name in imports if name in FILES} for module, imports in IMPORTS.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+
+
+def test_importing_the_core_loads_neither_beam_nor_pydantic() -> None:
+    program = "import bpe_core, sys; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = ast.literal_eval(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    )
+    assert "bpe_core" in loaded
+    assert not {"pipelines", "apache_beam", "pydantic", "pydantic_settings"} & set(loaded)
+
+
+def test_all_is_sorted_and_every_name_in_it_exists() -> None:
+    # As ruff sorts it: constants, then classes, then functions.
+    assert bpe_core.__all__ == sorted(bpe_core.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert [name for name in bpe_core.__all__ if not hasattr(bpe_core, name)] == []
+
+
+def test_the_top_of_the_repository_holds_what_belongs_there() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("git or the .git folder is missing, so the files of the repository are not known")
+    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    top = {path.split("/")[0] for path in listed.split("\0") if path}
+    assert top - {
+        *("bpe_core", "pipelines", "configs", "tests", "docs", "benchmarks", ".ci"),
+        *("pyproject.toml", "Makefile", "README.md", "LICENSE", ".gitignore"),
+    } == set()
+    assert {"bpe_core", "pipelines", "tests", "pyproject.toml"} <= top
