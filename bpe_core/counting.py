@@ -49,6 +49,8 @@ def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words 
     >>> count_words(["the cat", "the dog"], "whitespace").to_pydict()
     {'word': [b'the', b' ', b'cat', b'dog'], 'count': [2, 2, 1, 1]}
     """
+    if isinstance(texts, str):
+        raise TypeError("texts is one string; give a list of texts, or its characters would each be a text")
     counter = WordCounter(Words(words) if isinstance(words, str) else words)
     if isinstance(texts, (pa.Array, pa.ChunkedArray)):
         counter.add(text for text in texts.to_pylist() if text is not None)

@@ -71,7 +71,9 @@ def words_of(kind: Kind, pattern: str | None = None, unicode: Normalization = "n
             f"kind char cuts words at blanks, where its end-of-word marker stands for them; the pattern {pattern!r} "
             f"would lose text. Leave the pattern out or set it to {WHITESPACE}, or use kind byte"
         )
-    return Words(pattern or ("gpt2" if kind == "byte" else WHITESPACE), kind == "byte", unicode, lowercase)
+    if pattern is None:
+        pattern = "gpt2" if kind == "byte" else WHITESPACE
+    return Words(pattern, kind == "byte", unicode, lowercase)
 
 
 class Tokenizer:
@@ -100,7 +102,13 @@ class Tokenizer:
         self.alphabet = alphabet
         self.merges = merges
         self.special_roles = {
-            role: given if isinstance(given, str) else list(given) for role, given in special_tokens.items() if given
+            role: [given]
+            if role == "additional" and isinstance(given, str)
+            else given
+            if isinstance(given, str)
+            else list(given)
+            for role, given in special_tokens.items()
+            if given
         }
         self.special_tokens = dict(special_ids)
         self._tokens = list(tokens)

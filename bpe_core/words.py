@@ -7,7 +7,7 @@ import sys
 import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import regex
 
@@ -44,6 +44,8 @@ class Words:
     lowercase: bool = False
 
     def __post_init__(self) -> None:
+        if self.unicode not in get_args(Normalization):
+            raise ValueError(f"unicode is {self.unicode!r}; it is one of {', '.join(get_args(Normalization))}")
         _ = self._compiled
 
     @property

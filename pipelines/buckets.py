@@ -118,8 +118,10 @@ def pad_rows(
 
 def labels_of(input_ids: pa.ListArray, attention_mask: pa.ListArray) -> pa.ListArray:
     """Returns `input_ids` where the mask is 1 and -100 elsewhere; the pad id may so be the end token's id."""
-    labels = np.where(np.asarray(attention_mask.values) == 1, np.asarray(input_ids.values), np.int32(IGNORED_LABEL))
-    return pa.ListArray.from_arrays(input_ids.offsets, pa.array(labels))
+    ids, mask = np.asarray(input_ids.flatten()), np.asarray(attention_mask.flatten())
+    labels = np.where(mask == 1, ids, np.int32(IGNORED_LABEL))
+    offsets = np.asarray(input_ids.offsets)
+    return pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), pa.array(labels))
 
 
 def fixed_lists(values: np.ndarray, length: int) -> pa.ListArray:

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
     given = list(sys.argv[1:] if argv is None else argv)
     beam_args: list[str] = []
-    if "--" in given:
+    if given[:1] in (["train"], ["tokenize"]) and "--" in given:
         at = given.index("--")
         given, beam_args = given[:at], given[at + 1 :]
     parser = _parser()
@@ -39,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             _run_job(args, overrides, beam_args)
         else:
             args.run(args)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has what it wanted, as in `... | head`. At its end Python would flush into the closed pipe again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_FAILED)
     except WorkerLost as error:
         print(f"tokenmill: {error}", file=sys.stderr, flush=True)
         os._exit(_FAILED)
@@ -153,8 +158,7 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
     shown = Text()
     for number, token in enumerate(tokens):
         readable = token.decode(errors="backslashreplace") if isinstance(token, bytes) else token
-        readable = readable.replace("\n", "⏎").replace("\t", "⇥")
-        shown.append(readable, _COLOURS[number % len(_COLOURS)])
+        shown.append("".join(map(_visible, readable)), _COLOURS[number % len(_COLOURS)])
         if not console.is_terminal:
             shown.append("|")
     console.print(shown)
@@ -166,6 +170,13 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
         "tokens": f"{len(ids)} ({len(set(ids))} different)",
     }
     console.print("   ".join(f"{name} {count}" for name, count in counted.items()))
+
+
+def _visible(character: str) -> str:
+    """Returns what stands for a character on one line of a terminal."""
+    if character in "\n\t":
+        return "⏎" if character == "\n" else "⇥"
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 if __name__ == "__main__":

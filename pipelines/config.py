@@ -144,6 +144,8 @@ class Shards(_Group):
             raise ValueError(
                 f"overlap is {self.overlap}; it must be less than the longest bucket, {self.bucket_lengths[-1]}"
             )
+        if len(set(self.carry)) < len(self.carry):
+            raise ValueError(f"carry {list(self.carry)} names a column twice")
         taken = set(self.carry) & {*ROW_COLUMNS, "bucket"}
         if taken:
             raise ValueError(
@@ -234,7 +236,7 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
             message names the file, each such setting, its value, and what to do.
     """
     try:
-        content = yaml.safe_load(files.read_text(path))
+        content = yaml.load(files.read_text(path), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):
@@ -251,6 +253,17 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
         )
     except ValidationError as error:
         raise ValueError(_message(path, [_explain(dict(item)) for item in error.errors()])) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads YAML as it is meant to be, and refuses a key that is given twice, where PyYAML keeps the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def _message(path: str, lines: list[str]) -> str:

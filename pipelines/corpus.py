@@ -139,7 +139,7 @@ def _is_data(path: str, folder: str, corpus: Corpus) -> bool:
 
 
 def _format_of(path: str) -> FileFormat | None:
-    suffixes = PurePosixPath(path).suffixes
+    suffixes = PurePosixPath(path.lower()).suffixes
     if suffixes and suffixes[-1] in _COMPRESSIONS:
         suffixes = suffixes[:-1]
     return _FORMATS.get(suffixes[-1]) if suffixes else None
@@ -287,8 +287,22 @@ def read_task(task: Task, corpus: Corpus, counts: Counter[str], carry: Sequence[
             texts, valid = _valid_texts(raw, rows, extent.path, corpus, counts)
             if valid is not None:
                 rows, carried = rows[valid], carried.filter(pa.array(valid))
-            counts["text_bytes"] += pc.sum(pc.binary_length(texts)).as_py() or 0
-            yield Batch(extent.path, texts, rows, carried)
+            sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
+            counts["text_bytes"] += int(sizes.sum())
+            for start, stop in _runs(sizes):
+                size = stop - start
+                yield Batch(extent.path, texts.slice(start, size), rows[start:stop], carried.slice(start, size))
+
+
+def _runs(sizes: Int64s) -> Iterator[tuple[int, int]]:
+    """Cuts documents into runs of about `_BATCH_BYTES`: a reader knows the average size of rows only."""
+    start = 0
+    ends = np.cumsum(sizes)
+    while start < sizes.size:
+        before = ends[start - 1] if start else 0
+        stop = min(sizes.size, 1 + int(np.searchsorted(ends, before + _BATCH_BYTES)))
+        yield start, stop
+        start = stop
 
 
 Raw = tuple[Int64s, pa.LargeBinaryArray, pa.Table]

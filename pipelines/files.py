@@ -44,13 +44,17 @@ def exists(path: str) -> bool:
 
 
 def match(pattern: str) -> list[FileMetadata]:
-    """Returns the files that a pattern matches, by path; `*` stays within a folder, `**` does not."""
+    """Returns the files that a pattern matches, by path.
+
+    `*` stays within a folder, `**` does not, and `/**/` may also stand for no folder at all.
+    """
     before_marks = re.split(r"[*?\[]", pattern)[0]
     if before_marks != pattern and "/" not in before_marks:
         pattern = f"./{pattern}"  # Beam finds no local files for a glob that starts in the working folder.
-    found = FileSystems.match([pattern])[0].metadata_list
+    patterns = {pattern, pattern.replace("/**/", "/")}
+    found = {m.path: m for result in FileSystems.match(list(patterns)) for m in result.metadata_list}
     # Beam takes a local folder for a file where the pattern is the folder's own name.
-    return sorted((m for m in found if not os.path.isdir(m.path)), key=lambda metadata: metadata.path)
+    return [found[path] for path in sorted(found) if not os.path.isdir(path)]
 
 
 def read_text(path: str) -> str:

@@ -1,7 +1,7 @@
 """A synthetic bilingual corpus whose right answers are known, because they are planted.
 
 Frequent words (`POSITIVES`) that a good vocabulary holds whole, rare long words (`NEGATIVES`) that it leaves in pieces,
-and characters that occur once or twice. Chinese documents are written with a blank between words.
+and characters as rare. Chinese documents are written with a blank between words.
 """
 
 import random

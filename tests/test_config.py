@@ -366,3 +366,17 @@ def test_every_setting_has_a_description() -> None:
     for section in (Corpus, TokenizerSettings, Train, Shards, Run):
         assert [name for name, field in section.model_fields.items() if not field.description] == []
     assert list(Project.model_fields) == ["corpus", "tokenizer", "train", "shards", "run"]
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text("corpus: {files: a, files: b}\n")
+    with pytest.raises(ValueError, match=r"twice\.yaml is not YAML: the key 'files' is given twice"):
+        load_project(str(path))
+
+
+def test_a_column_carried_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "carry.yaml"
+    path.write_text("corpus: {files: a}\nshards: {output: b, carry: [id, id]}\n")
+    with pytest.raises(ValueError, match=r"shards: carry \['id', 'id'\] names a column twice"):
+        load_project(str(path))

@@ -588,3 +588,22 @@ def test_a_batch_of_tiny_rows_holds_at_most_65536(tmp_path: Path) -> None:
 def test_each_document_larger_than_a_batch_is_a_batch(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", {"text": ["a" * (9 << 20), "b" * (9 << 20)]})
     assert [batch.rows.tolist() for batch in batches_of(path, Counter())] == [[0], [1]]
+
+
+def test_two_stars_between_slashes_may_stand_for_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    for name in ("a.txt", "deep/b.txt", "deep/deeper/c.TXT"):
+        (tmp_path / name).write_text(name)
+    found = [source.path for source in find_files(Corpus(files=(f"{tmp_path}/**/*.[tT][xX][tT]",)))]
+    assert found == [f"{tmp_path}/a.txt", f"{tmp_path}/deep/b.txt", f"{tmp_path}/deep/deeper/c.TXT"]
+
+
+def test_a_batch_stays_small_where_long_documents_stand_together(tmp_path: Path) -> None:
+    texts = ["x" * 1_000_000] * 20 + ["y"] * 50_000
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", use_dictionary=False, compression="zstd")
+    corpus = Corpus(files=(str(tmp_path / "a.parquet"),))
+    (task,) = plan_tasks(find_files(corpus), 1 << 40)
+    batches = list(read_task(task, corpus, Counter()))
+    assert max(sum(map(len, batch.texts.to_pylist())) for batch in batches) < (8 << 20) + 1_000_000
+    assert [text for batch in batches for text in batch.texts.to_pylist()] == texts
+    assert [row for batch in batches for row in batch.rows.tolist()] == list(range(len(texts)))

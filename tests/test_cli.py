@@ -1,0 +1,384 @@
+"""The command line: what it prints, what it writes, and how it ends."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from bpe_core import Tokenizer
+from pipelines import cli
+from pipelines.config import Project
+from pipelines.known_answers import known_answer_documents
+
+ROOT = Path(__file__).parent.parent
+
+# No processes are started, and nothing is drawn.
+QUIET = ("--run.workers", "1", "--run.progress", "false")
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("TOKENMILL_") or name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
+            monkeypatch.delenv(name)
+
+
+def exit_code(*argv: str) -> Any:
+    """What a command that does not end well exits with."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(argv)
+    return ended.value.code
+
+
+def given_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+
+
+def byte_tokenizer(tmp_path: Path) -> str:
+    """Bytes, u+g is 256 and h+ug is 257."""
+    Tokenizer.train(["hug pug hug"], vocab_size=258).save(tmp_path / "bytes")
+    return str(tmp_path / "bytes")
+
+
+def char_tokenizer(tmp_path: Path) -> str:
+    Tokenizer.train(["i love cats and dogs"], kind="char", num_merges=0, special_tokens={"unk": "<unk>"}).save(
+        tmp_path / "characters"
+    )
+    return str(tmp_path / "characters")
+
+
+def project_file(tmp_path: Path, **sections: Any) -> str:
+    """A project in `tmp_path` on a small corpus of one JSON file."""
+    (tmp_path / "corpus.jsonl").write_text('{"text": "low lower lowest"}\n{"text": "new newer newest"}\n')
+    content = {
+        "corpus": {"files": str(tmp_path / "corpus.jsonl")},
+        "tokenizer": {"kind": "byte", "vocab_size": 262, "special_tokens": {"eos": "<end>"}},
+        "train": {"output": str(tmp_path / "tokenizer")},
+        "shards": {"output": str(tmp_path / "shards"), "bucket_lengths": [16, 32]},
+        **sections,
+    }
+    path = tmp_path / "project.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+def test_train_and_tokenize_the_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = (ROOT / "configs" / "quickstart.yaml").read_text(encoding="utf-8")
+    config = tmp_path / "quickstart.yaml"
+    config.write_text(content.replace("build/", f"{tmp_path}/"), encoding="utf-8")
+    cli.main(["train", "--config", str(config), *QUIET])
+    tokenizer = Tokenizer.load(tmp_path / "quickstart" / "tokenizer")
+    assert len(tokenizer.merges) == 200
+    assert tokenizer.special_tokens == {"<pad>": 0, "<unk>": 1, "<s>": 2, "</s>": 3}
+    cli.main(["tokenize", "--config", str(config), *QUIET])
+    shards = tmp_path / "quickstart" / "shards"
+    assert (shards / "_SUCCESS").exists()
+    tables = [pq.read_table(path, partitioning=None) for path in sorted(shards.glob("bucket=*/*.parquet"))]
+    rows = [row for table in tables for row in table.to_pylist()]
+    rows.sort(key=lambda row: (row["source_row"], row["source_part"]))
+    texts: dict[int, list[int]] = {}
+    languages: dict[int, str] = {}
+    for row in rows:
+        texts.setdefault(row["source_row"], []).extend(row["input_ids"][: row["length"]])
+        languages[row["source_row"]] = row["lang"]
+    assert [(languages[row], tokenizer.decode(ids)) for row, ids in texts.items()] == [
+        (language, f"{text} </s>") for language, text in known_answer_documents()
+    ]
+    assert capsys.readouterr().out == ""
+    cli.main(["tokenize", "--config", str(config), *QUIET])
+    assert "nothing to do" in capsys.readouterr().err
+
+
+def test_train_from_word_counts_does_not_read_the_corpus(tmp_path: Path) -> None:
+    counts = tmp_path / "counts"
+    counts.mkdir()
+    pq.write_table(pa.table({"word": [b"hug", b"pug", b"hugs"], "count": [10, 5, 5]}), counts / "a.parquet")
+    path = project_file(tmp_path, corpus={"files": "/no/such/file"}, tokenizer={"num_merges": 2})
+    cli.main(["train", "--config", path, "--from-counts", str(counts), *QUIET])
+    assert Tokenizer.load(tmp_path / "tokenizer").merges.tolist() == [[117, 103, 256], [104, 256, 257]]
+    assert exit_code("train", "--config", path, "--from-counts", str(tmp_path / "none"), *QUIET) == 2
+
+
+def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, counts = project_file(tmp_path), str(tmp_path / "none")
+    assert exit_code("train", "--config", path, "--from-counts", counts, *QUIET) == 2
+    assert (
+        f"tokenmill: {counts}: there are no word counts (*.parquet with the columns word and count)"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("job", ["train", "tokenize"])
+def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    seen: list[tuple[Project, Sequence[str]]] = []
+    name = {"train": "train_tokenizer", "tokenize": "tokenize_corpus"}[job]
+    monkeypatch.setattr(cli, name, lambda project, beam_args: seen.append((project, beam_args)))
+    settings = ["--tokenizer.vocab_size", "300", "--run.workers=3"]
+    cli.main([job, "--config", project_file(tmp_path), *settings, "--", "--runner=SparkRunner", "--", "--x", "1"])
+    cli.main([job, *settings, "--config", project_file(tmp_path)])
+    [(project, beam_args), (again, nothing)] = seen
+    assert project.tokenizer is not None
+    assert (project.tokenizer.vocab_size, project.run.workers) == (300, 3)
+    assert again == project
+    assert (beam_args, nothing) == (["--runner=SparkRunner", "--", "--x", "1"], [])
+
+
+def test_settings_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("train", "--config", project_file(tmp_path), "--settings") == 0
+    shown = capsys.readouterr().out
+    for name in ("corpus.files", "tokenizer.vocab_size", "train.output", "shards.bucket_lengths", "run.workers"):
+        assert f"--{name}" in shown
+    assert "base symbols, merges and special tokens together" in shown
+    assert not (tmp_path / "tokenizer").exists()
+
+
+def test_encode_and_decode_words_of_the_command_line(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    folder = byte_tokenizer(tmp_path)
+    cli.main(["encode", "--tokenizer", folder, "hug", "hugs"])
+    assert capfdbinary.readouterr().out == b"257 32 257 115\n"
+    cli.main(["decode", "--tokenizer", f"{folder}/tokenizer.json", "257", "32", "257", "115"])
+    assert capfdbinary.readouterr().out == b"hug hugs\n"
+    cli.main(["encode", "--tokenizer", folder, "--", "--hug", "-1"])
+    assert capfdbinary.readouterr().out == b"45 45 257 32 45 49\n"
+
+
+def test_standard_input_comes_back_line_for_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    folder = byte_tokenizer(tmp_path)
+    text = " hug\t你好\r\n\n\0\x1c\u2028\u0085𝄞é\n  \n end".encode()
+    given_input(monkeypatch, text)
+    cli.main(["encode", "--tokenizer", folder])
+    ids = capfdbinary.readouterr().out
+    assert ids.count(b"\n") == 5
+    given_input(monkeypatch, ids)
+    cli.main(["decode", "--tokenizer", folder])
+    assert capfdbinary.readouterr().out == text + b"\n"
+
+
+def test_input_that_is_not_utf8_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    folder = byte_tokenizer(tmp_path)
+    given_input(monkeypatch, b"a\xffb\nhug\n")
+    cli.main(["encode", "--tokenizer", folder])
+    ids = capfdbinary.readouterr().out
+    assert ids == b"97 239 191 189 98\n257\n"
+    given_input(monkeypatch, ids)
+    cli.main(["decode", "--tokenizer", folder])
+    assert capfdbinary.readouterr().out == "a\ufffdb\nhug\n".encode()
+
+
+def test_ids_cut_inside_a_character_are_written_as_their_bytes(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    cli.main(["decode", "--tokenizer", byte_tokenizer(tmp_path), "228 189"])
+    assert capfdbinary.readouterr().out == b"\xe4\xbd\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "12 seven",
+            "'12 seven' is not a line of ids: invalid literal for int() with base 10: 'seven'; write whole numbers "
+            "with blanks between",
+        ),
+        ("1.5", "'1.5' is not a line of ids"),
+        ("258", "the id 258 is not in this vocabulary, whose ids are 0 to 257"),
+        ("-1", "the id -1 is not in this vocabulary"),
+        ("9" * 5000, f"{'9' * 60!r} is not a line of ids"),
+    ],
+)
+def test_what_is_not_an_id_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, message: str
+) -> None:
+    folder = byte_tokenizer(tmp_path)
+    given_input(monkeypatch, line.encode() + b"\n")
+    assert exit_code("decode", "--tokenizer", folder) == 2
+    assert capsys.readouterr().err.startswith(f"tokenmill: {message}")
+
+
+def test_a_character_without_an_id_is_refused_where_there_is_no_unk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Tokenizer.train(["ab"], kind="char", num_merges=0).save(tmp_path)
+    assert exit_code("encode", "--tokenizer", str(tmp_path), "aé") == 2
+    assert "tokenmill: the character 'é' (U+00E9) is not in the vocabulary" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["encode", "decode", "inspect"])
+def test_a_tokenizer_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert exit_code(command, "--tokenizer", str(tmp_path), "1") == 2
+    assert capsys.readouterr().err == f"tokenmill: {tmp_path}/tokenizer.json: no such file\n"
+
+
+def test_inspect_shows_characters_words_and_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["inspect", "--tokenizer", char_tokenizer(tmp_path), "i love cats and i love dogs"])
+    tokens, ids, counts = capsys.readouterr().out.splitlines()
+    marked = "i love cats and i love dogs ".replace(" ", "_")
+    assert tokens == "".join("</w>|" if c == "_" else f"{c}|" for c in marked)
+    assert len(ids.split()) == 28
+    assert counts == "characters 27 (21 without blanks)   words 7 (5 different)   tokens 28 (13 different)"
+
+
+def test_inspect_shows_each_line_of_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given_input(monkeypatch, b"hug\n\na\xff\n")
+    cli.main(["inspect", "--tokenizer", byte_tokenizer(tmp_path)])
+    assert capsys.readouterr().out.splitlines() == [
+        *("hug|", "257", "characters 3 (3 without blanks)   words 1 (1 different)   tokens 1 (1 different)"),
+        *("", "", "characters 0 (0 without blanks)   words 0 (0 different)   tokens 0 (0 different)"),
+        *(r"a|\xef|\xbf|\xbd|", "97 239 191 189"),
+        "characters 2 (2 without blanks)   words 2 (2 different)   tokens 4 (4 different)",
+    ]
+
+
+def test_inspect_keeps_a_text_on_one_line_and_hides_no_character(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "a\nb\tc\rd\x1b[31m\x00[bold]\x07"
+    cli.main(["inspect", "--tokenizer", byte_tokenizer(tmp_path), text])
+    shown = capsys.readouterr().out
+    assert shown.split("\n")[0] == r"a|⏎|b|⇥|c|\r|d|\x1b|[|3|1|m|\x00|[|b|o|l|d|]|\x07|"
+    assert shown.count("\n") == 3
+    cli.main(["inspect", "--tokenizer", byte_tokenizer(tmp_path), "hug " * 200])
+    assert capsys.readouterr().out.count("\n") == 3
+
+
+def test_the_known_answers_are_printed_or_written_as_parquet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    languages, texts = map(list, zip(*known_answer_documents(), strict=True))
+    cli.main(["corpus", "known-answers"])
+    assert capsys.readouterr().out == "".join(f"{text}\n" for text in texts)
+    path = tmp_path / "new folder" / "known.parquet"
+    cli.main(["corpus", "known-answers", "--output", str(path)])
+    assert capsys.readouterr().out == ""
+    assert pq.read_table(path).to_pydict() == {"lang": languages, "text": texts}
+
+
+def test_a_reader_that_ends_early_ends_the_command_without_a_word() -> None:
+    command = [sys.executable, "-m", "pipelines.cli", "corpus", "known-answers"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "the following arguments are required: command"),
+        (["learn"], "invalid choice: 'learn' (choose from 'train', 'tokenize', 'corpus', 'encode', 'decode', "),
+        (["train"], "the following arguments are required: --config"),
+        (["encode"], "the following arguments are required: --tokenizer"),
+        (["corpus", "none"], "invalid choice: 'none' (choose from 'known-answers')"),
+        (["corpus", "known-answers", "--nope"], "unrecognized arguments: --nope"),
+        (["encode", "--tokenizer", "x", "--run.workers", "1"], "unrecognized arguments: --run.workers"),
+    ],
+)
+def test_what_is_no_command_is_refused(
+    capsys: pytest.CaptureFixture[str], argv: list[str], message: str
+) -> None:
+    assert exit_code(*argv) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("job", ["train", "tokenize"])
+def test_settings_that_are_wrong_are_named_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str
+) -> None:
+    path = project_file(tmp_path, run={"workerz": 1})
+    assert exit_code(job, "--config", path) == 2
+    assert capsys.readouterr().err == (
+        f"tokenmill: {path}: 1 setting to correct\n  run.workerz: no such setting; did you mean workers?\n"
+    )
+    assert exit_code(job, "--config", project_file(tmp_path), "--run.workers", "many") == 2
+    assert "run.workers: Input should be a valid integer" in capsys.readouterr().err
+    assert exit_code(job, "--config", project_file(tmp_path), "--run.workerz", "1") == 2
+    refused = capsys.readouterr().err
+    assert refused.endswith(f"tokenmill {job} --config {path}: error: unrecognized arguments: --run.workerz 1\n")
+    assert "[--run.workers int]" in refused
+
+
+def test_a_missing_section_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("train", "--config", project_file(tmp_path, train=None), *QUIET) == 2
+    assert "the section 'train' is missing; training needs tokenizer: and train:" in capsys.readouterr().err
+
+
+def test_a_config_file_that_is_not_there_or_not_yaml_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.yaml"
+    assert exit_code("train", "--config", str(path)) == 2
+    assert capsys.readouterr().err == f"tokenmill: {path}: no such file\n"
+    for content, message in [
+        (b"corpus: [a", "is not YAML: while parsing a flow sequence"),
+        (b"\xff", "is not YAML: 'utf-8' codec can't decode byte 0xff in position 0"),
+        (b"", "holds no settings; start from one of the files in configs/"),
+        (b"- a", "holds no settings; start from one of the files in configs/"),
+    ]:
+        path.write_bytes(content)
+        assert exit_code("train", "--config", str(path)) == 2
+        assert capsys.readouterr().err.startswith(f"tokenmill: {path} {message}")
+
+
+def test_a_corpus_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = project_file(tmp_path, corpus={"files": str(tmp_path / "*.parquet")})
+    assert exit_code("train", "--config", path, *QUIET) == 2
+    assert f"tokenmill: corpus.files: nothing matches '{tmp_path}/*.parquet'; give" in capsys.readouterr().err
+
+
+def test_an_output_of_other_settings_is_not_replaced_unasked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = project_file(tmp_path)
+    cli.main(["train", "--config", path, *QUIET])
+    before = (tmp_path / "tokenizer" / "tokenizer.json").read_bytes()
+    assert exit_code("train", "--config", path, *QUIET, "--tokenizer.vocab_size", "260") == 2
+    said = capsys.readouterr().err
+    assert "settings.tokenizer.vocab_size: 262 before, 260 now" in said
+    assert "--run.overwrite true" in said
+    assert (tmp_path / "tokenizer" / "tokenizer.json").read_bytes() == before
+    cli.main(["train", "--config", path, *QUIET, "--tokenizer.vocab_size", "260", "--run.overwrite", "true"])
+    assert len(json.loads((tmp_path / "tokenizer" / "tokenizer.json").read_bytes())["model"]["vocab"]) == 259
+
+
+@pytest.mark.parametrize("job", ["train", "tokenize"])
+def test_an_error_in_a_worker_is_told_with_its_file_and_row_and_no_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, job: str
+) -> None:
+    offsets = b"".join(at.to_bytes(4, "little") for at in (0, 2, 4, 6))
+    texts = pa.Array.from_buffers(pa.string(), 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"ab\xff\xfecd")])
+    pq.write_table(pa.table({"text": texts}), tmp_path / "bad.parquet")
+    Tokenizer.train(["ab"], vocab_size=258, special_tokens={"eos": "<end>"}).save(tmp_path / "given")
+    path = project_file(
+        tmp_path,
+        corpus={"files": str(tmp_path / "bad.parquet")},
+        shards={"output": str(tmp_path / "shards"), "tokenizer": str(tmp_path / "given")},
+    )
+    assert exit_code(job, "--config", path, *QUIET) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"tokenmill: {tmp_path}/bad.parquet, row 1: the text is not UTF-8 (invalid start byte at byte 0: "
+        r"b'\xff\xfe'). Set corpus.on_invalid_utf8 to replace or skip" + "\n"
+    )
+    assert "Traceback" not in caplog.text  # Beam's own log, which goes to the terminal where pytest does not take it.
