@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -134,12 +135,12 @@ def _encode(args: argparse.Namespace) -> None:
 def _decode(args: argparse.Namespace) -> None:
     tokenizer = files.read_tokenizer(args.tokenizer)
     for line in _lines(args):
-        try:
-            ids = [int(word) for word in line.split()]
-        except ValueError as error:
+        wrong = [word for word in line.split() if not re.fullmatch("-?[0-9]{1,18}", word)]
+        if wrong:
             raise ValueError(
-                f"{line[:60]!r} is not a line of ids: {error}; write whole numbers with blanks between"
-            ) from error
+                f"{wrong[0][:60]!r} in {line[:60]!r} is not an id; write whole numbers with blanks between"
+            )
+        ids = [int(word) for word in line.split()]
         sys.stdout.buffer.write(tokenizer.decode_bytes(ids) + b"\n")
         sys.stdout.buffer.flush()
 

@@ -6,12 +6,13 @@ A later source wins: `tokenizer.vocab_size` in the file, `TOKENMILL_TOKENIZER__V
 
 import difflib
 import os
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from bpe_core.alphabet import Kind, Placement
 from bpe_core.merge_loop import Ties
@@ -29,6 +30,17 @@ def _listed(value: Any) -> Any:
 
 
 Paths = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+def _no_glob(path: str) -> str:
+    if any(mark in path for mark in "*?["):
+        raise ValueError(
+            f"{path!r} holds one of * ? [, which Beam's file systems take for a pattern; choose another name"
+        )
+    return path
+
+
+Folder = Annotated[str, AfterValidator(_no_glob)]
 
 
 class _Group(BaseModel):
@@ -104,7 +116,7 @@ class TokenizerSettings(_Group):
 class Train(_Group):
     """Job 1: where the tokenizer goes, and how it is learned."""
 
-    output: str = Field(description="the tokenizer's folder")
+    output: Folder = Field(description="the tokenizer's folder")
     from_counts: str | None = Field(None, description="a folder of word counts to train from; the corpus is not read")
     min_count: int = Field(1, ge=1, description="words that occur less often are left out of the merge loop")
     num_partitions: int = Field(16, ge=1, le=10_000, description="files that the word counts are kept in")
@@ -114,7 +126,7 @@ class Train(_Group):
 class Shards(_Group):
     """Job 2: where the training rows go, and what they look like."""
 
-    output: str = Field(description="the folder of the shards")
+    output: Folder = Field(description="the folder of the shards")
     tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
     bucket_lengths: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (128, 256, 512, 1024, 2048),
@@ -249,8 +261,12 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
             **content,
             _cli_parse_args=list(overrides),
             _cli_prog_name=command,
-            _cli_exit_on_error=True,
+            _cli_exit_on_error=False,
         )
+    except SettingsError as error:
+        unknown = re.findall(r"--([\w.]+)", str(error)) if "unrecognized" in str(error) else []
+        lines = [_unknown(name, _group(name.split(".")[:-1])) for name in unknown] or [str(error)]
+        raise ValueError(_message("the command line", lines)) from error
     except ValidationError as error:
         raise ValueError(_message(path, [_explain(dict(item)) for item in error.errors()])) from error
 
@@ -275,10 +291,7 @@ def _message(path: str, lines: list[str]) -> str:
 def _explain(error: dict[str, Any]) -> str:
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        group: type[BaseModel] = Project
-        for part in error["loc"][:-1]:
-            group = next((a for a in _models(group, str(part))), group)
-        return _unknown(where, group)
+        return _unknown(where, _group([str(part) for part in error["loc"][:-1]]))
     if error["type"] == "missing":
         # The option of a whole section takes JSON and is not in --help.
         option = "" if _models(Project, where) else f" or give --{where}"
@@ -287,6 +300,14 @@ def _explain(error: dict[str, Any]) -> str:
     if error["type"] == "value_error":
         return f"{where}: {message}"
     return f"{where}: {message}, got {error['input']!r}"
+
+
+def _group(path: Sequence[str]) -> type[BaseModel]:
+    """Returns the settings model at a path of keys."""
+    group: type[BaseModel] = Project
+    for name in path:
+        group = next(iter(_models(group, name)), group)
+    return group
 
 
 def _models(group: type[BaseModel], name: str) -> list[type[BaseModel]]:

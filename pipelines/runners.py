@@ -43,10 +43,11 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     Raises:
         PipelineFailed: with the error of the worker that failed.
     """
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
     if any(flag.split("=")[0] == "--runner" for flag in beam_args):
         pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
     else:
+        # The error of a worker is raised here as well; Beam would also print its traceback, twice.
+        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
         options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])
         pipeline = beam.Pipeline(runner=_local_runner(run.num_workers, options), options=options)
     build(pipeline)
@@ -106,12 +107,15 @@ def _first_error(error: Exception) -> str:
     """Returns the message that our code raised, out of the tracebacks that Beam wraps it in."""
     text = str(error)
     raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Failed): ((?:.+\n?)+)", text, re.MULTILINE)
-    return re.sub(r" \[while running '[^']*'\]", "", raised[0] if raised else text).strip()
+    # Beam marks the error that ended the work; its causes stand above it.
+    marked = [message for message in raised if "[while running '" in message]
+    return re.sub(r" \[while running '[^']*'\]", "", (marked or raised or [text])[0]).strip()
 
 
 def work() -> None:
     """Runs one worker process of the local runner, until the work is done or the driver is gone."""
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  Beam prints tracebacks here that the driver gets anyway.
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     sdk_worker_main.main(sys.argv)
 

@@ -28,7 +28,7 @@ from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, re
 _PLAN = "_plan.json"
 _POLL_SECONDS = 0.5
 
-_console = Console(stderr=True)
+_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:

@@ -25,8 +25,9 @@ WORD_COUNTS_FOLDER = "word_counts"
 
 _CHECKPOINT = "_checkpoint.json"
 _TASK_BYTES = 16 << 20
+_READ_BYTES = 1 << 20
 
-_console = Console(stderr=True)
+_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenizer:
@@ -120,8 +121,11 @@ def _given_counts(project: Project, folder: str) -> dict[str, Any]:
 
 def _sha256(path: str) -> str:
     """Over the whole file: other counts of the same words may well take as many bytes."""
+    digest = hashlib.sha256()
     with files.open_raw(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(_READ_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _words(project: Project) -> dict[str, Any]:

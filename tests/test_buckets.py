@@ -1,5 +1,7 @@
 """How documents become rows: cut, put in buckets, padded; against slow, obvious twins."""
 
+from itertools import pairwise
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -45,7 +47,7 @@ def slow_cut(
 def with_ends(ids: pa.ListArray, begin: int | None, end: int | None) -> list[list[int]]:
     """The documents after `add_ends`."""
     values, starts = add_ends(ids, begin, end)
-    assert (values.dtype, starts.dtype, len(starts)) == (np.int32, np.int64, len(ids) + 1)
+    assert (values.dtype.name, starts.dtype.name, len(starts)) == ("int32", "int64", len(ids) + 1)
     return [values[starts[d] : starts[d + 1]].tolist() for d in range(len(ids))]
 
 
@@ -68,9 +70,7 @@ def test_documents_without_ids_have_no_rows(on_overflow: OnOverflow) -> None:
     assert cut([], 1, on_overflow) == []
 
 
-@given(
-    lengths=st.lists(st.integers(0, 40), max_size=10), longest=st.integers(1, 12), on_overflow=ways, data=st.data()
-)
+@given(lengths=st.lists(st.integers(0, 40), max_size=10), longest=st.integers(1, 12), on_overflow=ways, data=st.data())
 @settings(max_examples=300, deadline=None)
 def test_rows_equal_the_slow_twin(
     lengths: list[int], longest: int, on_overflow: OnOverflow, data: st.DataObject
@@ -88,7 +88,7 @@ def test_split_keeps_every_token_once_and_repeats_the_overlap_exactly(
     overlap = data.draw(st.integers(0, longest - 1))
     rows = [document[start:stop] for _, start, stop, _ in cut([len(document)], longest, overlap=overlap)]
     assert [token for number, row in enumerate(rows) for token in row[overlap if number else 0 :]] == document
-    for row, following in zip(rows, rows[1:], strict=False):
+    for row, following in pairwise(rows):
         assert len(row) == longest
         assert following[:overlap] == row[longest - overlap :]
         assert len(following) > overlap

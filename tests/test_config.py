@@ -262,14 +262,23 @@ def test_overrides_are_checked_like_the_file(tmp_path: Path, monkeypatch: pytest
         load_project(path)
 
 
-@pytest.mark.parametrize("override", ["--tokenizer.num_merge=5", "--files=a", "stray"])
-def test_an_unknown_argument_ends_the_command_with_code_2(
-    tmp_path: Path, override: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        load_project(settings_file(tmp_path), [override], command="tokenmill train")
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.endswith(f"tokenmill train: error: unrecognized arguments: {override}\n")
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("--tokenizer.num_merge=5", r"tokenizer\.num_merge: no such setting; did you mean num_merges\?"),
+        ("--files=a", "files: no such setting; there are corpus, tokenizer"),
+        ("stray", "unrecognized arguments: stray"),
+    ],
+)
+def test_an_unknown_argument_is_refused(tmp_path: Path, override: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"the command line: 1 setting to correct\n  .*{message}"):
+        load_project(settings_file(tmp_path), [override])
+
+
+@pytest.mark.parametrize("section", ["train", "shards"])
+def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path, section: str) -> None:
+    with pytest.raises(ValueError, match=rf"{section}\.output: 'out\[1\]' holds one of \* \? \["):
+        load_project(settings_file(tmp_path), [f"--{section}.output=out[1]"])
 
 
 @pytest.mark.parametrize(

@@ -120,8 +120,12 @@ def test_the_top_of_the_repository_holds_what_belongs_there() -> None:
         pytest.skip("git or the .git folder is missing, so the files of the repository are not known")
     listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     top = {path.split("/")[0] for path in listed.split("\0") if path}
-    assert top - {
-        *("bpe_core", "pipelines", "configs", "tests", "docs", "benchmarks", ".ci"),
-        *("pyproject.toml", "Makefile", "README.md", "LICENSE", ".gitignore"),
-    } == set()
+    assert (
+        top
+        - {
+            *("bpe_core", "pipelines", "configs", "tests", "docs", "benchmarks", ".ci"),
+            *("pyproject.toml", "Makefile", "README.md", "LICENSE", ".gitignore"),
+        }
+        == set()
+    )
     assert {"bpe_core", "pipelines", "tests", "pyproject.toml"} <= top
