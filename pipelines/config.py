@@ -264,8 +264,8 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
             _cli_exit_on_error=False,
         )
     except SettingsError as error:
-        unknown = re.findall(r"--([\w.]+)", str(error)) if "unrecognized" in str(error) else []
-        lines = [_unknown(name, _group(name.split(".")[:-1])) for name in unknown] or [str(error)]
+        names = re.findall(r"--([\w.]+)", str(error)) if "unrecognized" in str(error) else []
+        lines = [_unknown(name, _group(name.split(".")[:-1])) for name in names] or [str(error)]
         raise ValueError(_message("the command line", lines)) from error
     except ValidationError as error:
         raise ValueError(_message(path, [_explain(dict(item)) for item in error.errors()])) from error
