@@ -6,8 +6,7 @@ Hugging Face library refuse the file instead of reading it wrongly, and its `rea
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import regex
@@ -23,10 +22,8 @@ from bpe_core.alphabet import (
     check_choice,
 )
 from bpe_core.kernels import Int32s
+from bpe_core.model import Model, words_of
 from bpe_core.words import PATTERNS, WHITESPACE, Normalization
-
-if TYPE_CHECKING:
-    from bpe_core.tokenizer import Tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -50,30 +47,16 @@ class NotExpressible(ValueError):
     """A format cannot hold this model exactly; the message says why."""
 
 
-@dataclass(frozen=True)
-class TokenizerParts:
-    """What a tokenizer file says, ready for `Tokenizer`."""
-
-    pattern: str
-    unicode: Normalization
-    lowercase: bool
-    alphabet: Alphabet
-    tokens: list[bytes]
-    merges: Int32s
-    special_ids: dict[str, int]
-    roles: dict[str, str | list[str]]
-
-
-def tokenizer_json(tokenizer: "Tokenizer") -> str:
+def tokenizer_json(model: Model) -> str:
     """Returns the text of `tokenizer.json`: Hugging Face's layout where it can hold the model, else our own."""
     try:
-        content = hugging_face(tokenizer)
+        content = hugging_face(model)
     except NotExpressible as error:
-        content = _own(tokenizer, str(error))
+        content = _own(model, str(error))
     return _dump(content)
 
 
-def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
+def hugging_face(model: Model) -> dict[str, Any]:
     """Returns the model in the layout of Hugging Face tokenizers.
 
     Raises:
@@ -81,8 +64,8 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
             token (the library would drop them), two tokens that are written alike, or one whose text holds the
             marker's spelling.
     """
-    alphabet, words = tokenizer.alphabet, tokenizer.words
-    unknown = tokenizer.special_roles.get("unk")
+    alphabet, words = model.alphabet, model.words
+    unknown = model.special_roles.get("unk")
     if alphabet.kind == "char" and alphabet.placement == "apart":
         raise NotExpressible(
             f"the end-of-word marker {alphabet.end_of_word!r} is a symbol apart, and the layout has only a suffix that "
@@ -90,7 +73,7 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
         )
     if alphabet.kind == "char" and unknown is None:
         raise NotExpressible("there is no unk token, and the library would drop unknown characters without a sign")
-    spelled = _spellings(tokenizer)
+    spelled = _spellings(model)
     vocab = {spelling: id_ for id_, spelling in enumerate(spelled)}
     if len(vocab) != len(spelled):
         twice = next(spelling for id_, spelling in enumerate(spelled) if vocab[spelling] != id_)
@@ -105,7 +88,7 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
         decoder: dict[str, Any] = dict(_BYTE_LEVEL)
     else:
         suffix = str(alphabet.end_of_word)
-        for spelling, token in zip(spelled, tokenizer.token_bytes(), strict=True):
+        for spelling, token in zip(spelled, model.tokens, strict=True):
             if spelling.replace(suffix, " ").encode() != token.replace(MARKER, b" "):
                 raise NotExpressible(f"the token {spelling!r} holds {suffix!r} where no word ends")
         pre_tokenizer = {"type": "WhitespaceSplit"}
@@ -114,7 +97,7 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": _added_tokens(tokenizer),
+        "added_tokens": _added_tokens(model),
         "normalizer": _normalizer(words.unicode, words.lowercase),
         "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
@@ -129,15 +112,15 @@ def hugging_face(tokenizer: "Tokenizer") -> dict[str, Any]:
             "byte_fallback": False,
             "ignore_merges": False,
             "vocab": vocab,
-            "merges": [[spelled[left], spelled[right]] for left, right, _ in tokenizer.merges.tolist()],
+            "merges": [[spelled[left], spelled[right]] for left, right, _ in model.merges.tolist()],
         },
     }
 
 
-def _own(tokenizer: "Tokenizer", reason: str) -> dict[str, Any]:
-    alphabet, words = tokenizer.alphabet, tokenizer.words
-    special = set(tokenizer.special_tokens.values())
-    marked = [id_ not in special and token.endswith(MARKER) for id_, token in enumerate(tokenizer.token_bytes())]
+def _own(model: Model, reason: str) -> dict[str, Any]:
+    alphabet, words = model.alphabet, model.words
+    special = set(model.special_tokens.values())
+    marked = [id_ not in special and token.endswith(MARKER) for id_, token in enumerate(model.tokens)]
     return {
         "version": _OWN_VERSION,
         "reason": f"not in the layout of Hugging Face tokenizers: {reason}",
@@ -147,21 +130,21 @@ def _own(tokenizer: "Tokenizer", reason: str) -> dict[str, Any]:
         "lowercase": words.lowercase,
         "end_of_word": alphabet.end_of_word,
         "end_of_word_placement": alphabet.placement,
-        "added_tokens": _added_tokens(tokenizer),
+        "added_tokens": _added_tokens(model),
         "tokens": [
             [spelling, alphabet.kind == "char" and ends]
-            for spelling, ends in zip(_spellings(tokenizer), marked, strict=True)
+            for spelling, ends in zip(_spellings(model), marked, strict=True)
         ],
-        "merges": tokenizer.merges.tolist(),
+        "merges": model.merges.tolist(),
     }
 
 
-def _spellings(tokenizer: "Tokenizer") -> list[str]:
+def _spellings(model: Model) -> list[str]:
     """Returns every id's token as the files write it; bytes as GPT-2's characters."""
-    special = {id_: spelling for spelling, id_ in tokenizer.special_tokens.items()}
-    alphabet = tokenizer.alphabet
+    special = {id_: spelling for spelling, id_ in model.special_tokens.items()}
+    alphabet = model.alphabet
     spelled = []
-    for id_, token in enumerate(tokenizer.token_bytes()):
+    for id_, token in enumerate(model.tokens):
         if id_ in special:
             spelled.append(special[id_])
         elif alphabet.kind == "byte":
@@ -171,11 +154,11 @@ def _spellings(tokenizer: "Tokenizer") -> list[str]:
     return spelled
 
 
-def _added_tokens(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
+def _added_tokens(model: Model) -> list[dict[str, Any]]:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return [
         {"id": id_, "content": spelling, **flags}
-        for spelling, id_ in sorted(tokenizer.special_tokens.items(), key=lambda item: item[1])
+        for spelling, id_ in sorted(model.special_tokens.items(), key=lambda item: item[1])
     ]
 
 
@@ -187,14 +170,14 @@ def _normalizer(unicode: Normalization, lowercase: bool) -> dict[str, Any] | Non
     return {"type": "Sequence", "normalizers": steps}
 
 
-def _roles(tokenizer: "Tokenizer") -> dict[str, Any]:
+def _roles(model: Model) -> dict[str, Any]:
     return {
         _ADDITIONAL if role == "additional" else f"{role}_token": spelling
-        for role, spelling in tokenizer.special_roles.items()
+        for role, spelling in model.special_roles.items()
     }
 
 
-def tokenizer_config_json(tokenizer: "Tokenizer") -> str:
+def tokenizer_config_json(model: Model) -> str:
     """Returns the text of `tokenizer_config.json`, for `transformers.AutoTokenizer`."""
     return _dump(
         {
@@ -202,14 +185,14 @@ def tokenizer_config_json(tokenizer: "Tokenizer") -> str:
             "clean_up_tokenization_spaces": False,
             "model_input_names": ["input_ids", "attention_mask"],
             "padding_side": "right",
-            **_roles(tokenizer),
+            **_roles(model),
         }
     )
 
 
-def special_tokens_map_json(tokenizer: "Tokenizer") -> str:
+def special_tokens_map_json(model: Model) -> str:
     """Returns the text of `special_tokens_map.json`: role -> spelling."""
-    return _dump(_roles(tokenizer))
+    return _dump(_roles(model))
 
 
 def _dump(content: Mapping[str, Any]) -> str:
@@ -225,7 +208,7 @@ def read_special_tokens_map(content: Any) -> dict[str, str | list[str]]:
     return roles
 
 
-def read_tokenizer_json(content: Any) -> TokenizerParts:
+def read_tokenizer_json(content: Any) -> Model:
     """Returns the model in a `tokenizer.json` of either layout.
 
     Raises:
@@ -274,12 +257,11 @@ def read_tokenizer_json(content: Any) -> TokenizerParts:
         alphabet = _characters(tokens, special, suffix, "glued")
     merges = _read_merges(_entry(model, "merges"), vocab)
     unknown = model.get("unk_token")
-    return TokenizerParts(
-        pattern, unicode, lowercase, alphabet, tokens, merges, special_ids, {"unk": unknown} if unknown else {}
-    )
+    words = words_of(alphabet.kind, pattern, unicode, lowercase)
+    return Model(words, alphabet, tokens, merges, {"unk": unknown} if unknown else {}, special_ids)
 
 
-def _read_own(content: dict[str, Any]) -> TokenizerParts:
+def _read_own(content: dict[str, Any]) -> Model:
     kind, pattern, unicode, lowercase, suffix, placement = (
         _entry(content, key)
         for key in ("kind", "pattern", "unicode", "lowercase", "end_of_word", "end_of_word_placement")
@@ -306,7 +288,8 @@ def _read_own(content: dict[str, Any]) -> TokenizerParts:
     if strange:
         raise ValueError(f"merges name the id {strange[0]}, but there are only {len(tokens)} tokens")
     merges = np.array(rows, np.int32).reshape(-1, 3)
-    return TokenizerParts(pattern, unicode, lowercase, alphabet, tokens, merges, special_ids, {})
+    words = words_of(alphabet.kind, pattern, unicode, lowercase)
+    return Model(words, alphabet, tokens, merges, {}, special_ids)
 
 
 def _entry(content: dict[str, Any], key: str) -> Any:

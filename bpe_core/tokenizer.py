@@ -3,121 +3,51 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from bpe_core import formats
-from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, Placement, check_choice
+from bpe_core.alphabet import MARKER, Kind, Placement
 from bpe_core.counting import count_words
 from bpe_core.encoder import Encoder
 from bpe_core.kernels import Int32s
 from bpe_core.merge_loop import Ties
 from bpe_core.merges import Merges, learn_merges
-from bpe_core.words import WHITESPACE, Normalization, Words, repair_surrogates
-
-VocabOrder = Literal["merges", "sorted", "gpt2"]
-"""How ids follow from symbols.
-
-`merges`: base symbols (bytes by value, so that byte b has id b; characters by code point, the marker last), then the
-merges' symbols as learned. `sorted`: all by spelling, a marker that stands apart last. `gpt2` (kind `byte`): as
-`merges`, but the bytes in GPT-2's order, which gives the ids of Hugging Face's trainer.
-"""
-
-SpecialIds = Literal["first", "last"]
-
-ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask", "additional")
-"""What a special token may be for; `additional` takes a list."""
-
-SpecialTokens = Mapping[str, str | Sequence[str]]
+from bpe_core.model import Model, SpecialIds, SpecialTokens, VocabOrder, number_tokens, spellings, words_of
+from bpe_core.words import Normalization, Words, repair_surrogates
 
 _CACHED_WORDS = 1 << 19
 _LONGEST_CACHED_WORD = 64
 _UNKNOWN = -3  # An unknown character is `_UNKNOWN - code point` among the symbols of a word.
 
 
-def spellings(special_tokens: SpecialTokens) -> list[str]:
-    """Returns the different special tokens in the order given, which is the order of their ids.
-
-    Raises:
-        ValueError: an unknown role, an empty spelling, or several where the role has one.
-    """
-    spelled: list[str] = []
-    for role, given in special_tokens.items():
-        if role not in ROLES:
-            raise ValueError(f"special token role {role!r} is unknown; roles are {', '.join(ROLES)}")
-        if role != "additional" and not isinstance(given, str):
-            raise ValueError(f"special token role {role!r} is given {list(given)}; only additional takes a list")
-        for spelling in [given] if isinstance(given, str) else given:
-            if not spelling:
-                raise ValueError(f"the special token of role {role!r} is empty; write its spelling")
-            if spelling not in spelled:
-                spelled.append(spelling)
-    return spelled
-
-
-def words_of(kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False) -> Words:
-    """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
-
-    Raises:
-        ValueError: kind `char` with another pattern than `whitespace`.
-    """
-    if kind == "char" and pattern not in (None, WHITESPACE):
-        raise ValueError(
-            f"kind char cuts words at blanks, where its end-of-word marker stands for them; the pattern {pattern!r} "
-            f"would lose text. Leave the pattern out or set it to {WHITESPACE}, or use kind byte"
-        )
-    if pattern is None:
-        pattern = "gpt2" if kind == "byte" else WHITESPACE
-    return Words(pattern, kind == "byte", unicode, lowercase)
-
-
 class Tokenizer:
     """A BPE tokenizer. It is not changed by use; make one with `train`, `load` or `from_merges`.
 
-    Args:
-        words: how text is cut.
-        alphabet: the base symbols.
-        tokens: the bytes of every id, from 0; see `bpe_core.alphabet` for the marker. Special tokens: their spelling.
-        merges: int32, shape `(merges, 3)`: the ids of left, right and the symbol they make, in the order learned.
-        special_tokens: role -> spelling, or a list of them for `additional`.
-        special_ids: spelling -> id, for every special token.
+    Attributes:
+        words, alphabet, merges, special_roles, special_tokens: see `bpe_core.model.Model`.
     """
 
-    def __init__(
-        self,
-        *,
-        words: Words,
-        alphabet: Alphabet,
-        tokens: Sequence[bytes],
-        merges: Int32s,
-        special_tokens: SpecialTokens,
-        special_ids: Mapping[str, int],
-    ) -> None:
-        self.words = words
-        self.alphabet = alphabet
-        self.merges = merges
-        self.special_roles = {
-            role: [given]
-            if role == "additional" and isinstance(given, str)
-            else given
-            if isinstance(given, str)
-            else list(given)
-            for role, given in special_tokens.items()
-            if given
-        }
-        self.special_tokens = dict(special_ids)
-        self._tokens = list(tokens)
-        self._special = frozenset(special_ids.values())
-        self._encoder = Encoder(merges[:, 0], merges[:, 1], merges[:, 2])
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.words = model.words
+        self.alphabet = model.alphabet
+        self.merges = model.merges
+        self.special_roles = dict(model.special_roles)
+        self.special_tokens = dict(model.special_tokens)
+        self._tokens = list(model.tokens)
+        self._special = frozenset(self.special_tokens.values())
+        self._encoder = Encoder(*model.merges.T)
         self._cache: dict[str, list[int]] = {}
-        ids = {token: id_ for id_, token in enumerate(tokens) if id_ not in self._special}
+        ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in self._special}
         self._byte_ids = np.array([ids.get(bytes([byte]), -1) for byte in range(256)], np.int32)
-        self._base_ids = {symbol: ids[symbol] for symbol in alphabet.symbols}
+        self._base_ids = {symbol: ids[symbol] for symbol in self.alphabet.symbols}
 
     # Making one.
 
@@ -179,24 +109,7 @@ class Tokenizer:
         vocab_order: VocabOrder = "merges",
     ) -> Self:
         """Returns the tokenizer of these merges."""
-        check_choice("special_ids", special_ids, SpecialIds)
-        check_choice("vocab_order", vocab_order, VocabOrder)
-        special = spellings(special_tokens or {})
-        order = _order(merges, vocab_order)
-        first = len(special) if special_ids == "first" else 0
-        id_of = np.empty(len(order), np.int32)
-        id_of[order] = np.arange(first, first + len(order), dtype=np.int32)
-        symbols = [merges.symbols[symbol] for symbol in order]
-        spelled = [spelling.encode() for spelling in special]
-        first_special = 0 if special_ids == "first" else len(symbols)
-        return cls(
-            words=words,
-            alphabet=merges.alphabet,
-            tokens=[*spelled, *symbols] if special_ids == "first" else [*symbols, *spelled],
-            merges=np.stack([id_of[merges.left], id_of[merges.right], id_of[merges.merged]], axis=1),
-            special_tokens=special_tokens or {},
-            special_ids={spelling: first_special + i for i, spelling in enumerate(special)},
-        )
+        return cls(number_tokens(merges, words, special_tokens or {}, special_ids, vocab_order))
 
     # Encoding.
 
@@ -351,9 +264,9 @@ class Tokenizer:
     def files(self) -> dict[str, str]:
         """Returns the text of each file that `save` writes, by name."""
         return {
-            formats.TOKENIZER_FILE: formats.tokenizer_json(self),
-            formats.CONFIG_FILE: formats.tokenizer_config_json(self),
-            formats.SPECIAL_TOKENS_FILE: formats.special_tokens_map_json(self),
+            formats.TOKENIZER_FILE: formats.tokenizer_json(self._model),
+            formats.CONFIG_FILE: formats.tokenizer_config_json(self._model),
+            formats.SPECIAL_TOKENS_FILE: formats.special_tokens_map_json(self._model),
         }
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -399,16 +312,9 @@ class Tokenizer:
             ValueError: see `load`; `source` names the file in the message.
         """
         try:
-            parts = formats.read_tokenizer_json(json.loads(text))
+            model = formats.read_tokenizer_json(json.loads(text))
             roles = formats.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
-            return cls(
-                words=words_of(parts.alphabet.kind, parts.pattern, parts.unicode, parts.lowercase),
-                alphabet=parts.alphabet,
-                tokens=parts.tokens,
-                merges=parts.merges,
-                special_tokens=roles or parts.roles,
-                special_ids=parts.special_ids,
-            )
+            return cls(replace(model, special_roles=roles or model.special_roles))
         except KeyError as error:
             raise ValueError(f"{source}: the entry {error} is missing") from error
         except (AttributeError, TypeError) as error:
@@ -426,26 +332,3 @@ def _is_text(arrow_type: pa.DataType) -> bool:
 
 def _unknown(symbol: bytes) -> int:
     return _UNKNOWN - ord(symbol.removesuffix(MARKER).decode())
-
-
-def _order(merges: Merges, vocab_order: VocabOrder) -> list[int]:
-    """Returns the symbols in the order of their ids."""
-    kind = merges.alphabet.kind
-    num_bases = len(merges.alphabet.symbols)
-    learned = list(range(num_bases, len(merges.symbols)))
-    if vocab_order == "sorted":
-        return sorted(
-            range(len(merges.symbols)),
-            key=lambda symbol: (
-                kind == "char" and merges.symbols[symbol] == MARKER,
-                merges.alphabet.visible(merges.symbols[symbol]),
-                merges.symbols[symbol],
-            ),
-        )
-    if vocab_order == "gpt2":
-        if kind != "byte":
-            raise ValueError("vocab_order gpt2 is an order of bytes; for kind char choose merges or sorted")
-        return [*range(num_bases), *learned]
-    if kind == "byte":
-        return [*sorted(range(num_bases), key=lambda symbol: BYTES.symbols[symbol]), *learned]
-    return [*range(num_bases), *learned]

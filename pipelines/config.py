@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from bpe_core.alphabet import Kind, Placement
 from bpe_core.merge_loop import Ties
 from bpe_core.merges import check_settings
-from bpe_core.tokenizer import SpecialIds, VocabOrder, spellings, words_of
+from bpe_core.model import SpecialIds, VocabOrder, spellings, words_of
 from bpe_core.words import Normalization, Words
 from pipelines import files
 

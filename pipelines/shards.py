@@ -4,7 +4,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -74,6 +74,10 @@ class _Shard:
         """Writes what waits, and the file's end."""
         if self._num_waiting:
             self._write(self._num_waiting)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the file without what waits."""
         self._writer.close()
         self._file.close()
 
@@ -107,6 +111,18 @@ class TaskOutput:
         # Apart for every attempt, so that an attempt which is thought dead cannot write into this one's files.
         self._temporary = files.join(folder, files.TEMPORARY, f"{task}-{uuid.uuid4().hex}")
         self._shards: dict[int, _Shard] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is None:
+            return
+        try:
+            for shard in self._shards.values():
+                shard.abandon()
+        finally:
+            files.delete(self._temporary)
 
     def add(self, bucket: int, ids: Int32s, lengths: Int64s, others: dict[str, Any]) -> None:
         """Adds rows to a bucket: all their ids one after the other, how many each has, and the other columns."""

@@ -43,18 +43,19 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     """
     settings = project.for_tokenizing()
     output = settings.output
-    if project.run.overwrite:
-        _delete_output(output)
     tokenizer = files.read_tokenizer(settings.tokenizer or "")
     row_format = _row_format(settings, tokenizer, project.corpus)
     sources = find_files(project.corpus)
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings)}
+    if project.run.overwrite:
+        _delete_output(output)
     plan = _plan(output, identity, sources, settings)
     entries = read_entries(output, list(plan["tasks"]))
     todo = {name: task for name, task in plan["tasks"].items() if name not in entries}
-    if not todo and files.exists(files.join(output, SUCCESS)):
+    finished = read_json(files.join(output, MANIFEST)) if files.exists(files.join(output, SUCCESS)) else None
+    if finished is not None and not todo:
         _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
-        return dict(read_json(files.join(output, MANIFEST)))
+        return dict(finished)
     files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
     write_json(files.join(output, _PLAN), plan)
     tasks = [(name, _from_json(task)) for name, task in sorted(todo.items())]
@@ -166,17 +167,20 @@ class _TokenizeTask(beam.DoFn):
 def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat) -> None:
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
-    output = TaskOutput(row_format.settings.output, name, row_format)
-    for batch in read_task(task, corpus, counts, row_format.settings.carry):
-        _add_batch(batch, tokenizer, row_format, output, counts)
-    left_out = (
-        counts["null_documents"] + counts["skipped_documents"] + counts["empty_documents"] + counts["dropped_documents"]
-    )
-    assert counts["documents"] == left_out + counts["documents_in_rows"], counts
+    with TaskOutput(row_format.settings.output, name, row_format) as output:
+        for batch in read_task(task, corpus, counts, row_format.settings.carry):
+            _add_batch(batch, tokenizer, row_format, output, counts)
+        _check(counts)
+        output.finish(counts)
+
+
+def _check(counts: Counter[str]) -> None:
+    """Every document and every token went somewhere."""
+    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents")
+    assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
     ), counts
-    output.finish(counts)
 
 
 def _add_batch(
@@ -304,7 +308,7 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
     for bucket, facts in manifest["buckets"].items():
         row = [f"{facts[key]:,}" for key in ("shards", "rows", "tokens")]
         table.add_row(bucket, *row, f"{facts['padding_share']:.1%}")
-    counts = manifest["counts"]
+    counts = Counter(manifest["counts"])
     _console.print(table)
     _console.print(
         f"{counts['documents']:,} documents, {counts['tokens']:,} tokens in {counts['rows']:,} rows, "
@@ -323,5 +327,5 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
         "unknown_tokens": "characters are not in the vocabulary and became unk",
     }
     for key, remark in remarks.items():
-        if counts.get(key):
+        if counts[key]:
             _console.print(f"  {counts[key]:,} {remark}")

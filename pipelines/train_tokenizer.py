@@ -13,7 +13,8 @@ from rich.progress import Progress as Bar
 
 from bpe_core.merge_loop import MergeLoop, Progress
 from bpe_core.merges import Merges, learn_merges
-from bpe_core.tokenizer import Tokenizer, spellings
+from bpe_core.model import spellings
+from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks

@@ -11,7 +11,7 @@ import pytest
 
 from bpe_core import Tokenizer, count_words, learn_merges
 from bpe_core.evaluation import share_whole, tokens_per_character
-from bpe_core.tokenizer import words_of
+from bpe_core.model import words_of
 from pipelines.known_answers import NEGATIVES, POSITIVES, RARE_CHARACTERS, known_answer_documents
 
 MERGE_COUNTS = [60, 120, 200, 300, 450, 600]

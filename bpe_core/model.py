@@ -1,0 +1,138 @@
+"""What a tokenizer is made of, ready to be used or to be written: tokens by id, merges by id, special tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, check_choice
+from bpe_core.kernels import Int32s
+from bpe_core.merges import Merges
+from bpe_core.words import WHITESPACE, Normalization, Words
+
+VocabOrder = Literal["merges", "sorted", "gpt2"]
+"""How ids follow from symbols.
+
+`merges`: base symbols (bytes by value, so that byte b has id b; characters by code point, the marker last), then the
+merges' symbols as learned. `sorted`: all by spelling, a marker that stands apart last. `gpt2` (kind `byte`): as
+`merges`, but the bytes in GPT-2's order, which gives the ids of Hugging Face's trainer.
+"""
+
+SpecialIds = Literal["first", "last"]
+
+ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask", "additional")
+"""What a special token may be for; `additional` takes a list."""
+
+SpecialTokens = Mapping[str, str | Sequence[str]]
+
+
+def spellings(special_tokens: SpecialTokens) -> list[str]:
+    """Returns the different special tokens in the order given, which is the order of their ids.
+
+    Raises:
+        ValueError: an unknown role, an empty spelling, or several where the role has one.
+    """
+    spelled: list[str] = []
+    for role, given in special_tokens.items():
+        if role not in ROLES:
+            raise ValueError(f"special token role {role!r} is unknown; roles are {', '.join(ROLES)}")
+        if role != "additional" and not isinstance(given, str):
+            raise ValueError(f"special token role {role!r} is given {list(given)}; only additional takes a list")
+        for spelling in [given] if isinstance(given, str) else given:
+            if not spelling:
+                raise ValueError(f"the special token of role {role!r} is empty; write its spelling")
+            if spelling not in spelled:
+                spelled.append(spelling)
+    return spelled
+
+
+def words_of(kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False) -> Words:
+    """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
+
+    Raises:
+        ValueError: kind `char` with another pattern than `whitespace`.
+    """
+    if kind == "char" and pattern not in (None, WHITESPACE):
+        raise ValueError(
+            f"kind char cuts words at blanks, where its end-of-word marker stands for them; the pattern {pattern!r} "
+            f"would lose text. Leave the pattern out or set it to {WHITESPACE}, or use kind byte"
+        )
+    if pattern is None:
+        pattern = "gpt2" if kind == "byte" else WHITESPACE
+    return Words(pattern, kind == "byte", unicode, lowercase)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A tokenizer's parts.
+
+    Attributes:
+        words: how text is cut.
+        alphabet: the base symbols.
+        tokens: the bytes of every id, from 0; see `bpe_core.alphabet` for the marker. Special tokens: their spelling.
+        merges: int32, shape `(merges, 3)`: the ids of left, right and the symbol they make, in the order learned.
+        special_roles: role -> spelling, or a list of them for `additional`.
+        special_tokens: spelling -> id, for every special token.
+    """
+
+    words: Words
+    alphabet: Alphabet
+    tokens: Sequence[bytes]
+    merges: Int32s
+    special_roles: Mapping[str, str | list[str]]
+    special_tokens: Mapping[str, int]
+
+
+def number_tokens(
+    merges: Merges, words: Words, special_tokens: SpecialTokens, special_ids: SpecialIds, vocab_order: VocabOrder
+) -> Model:
+    """Returns the model of these merges, with ids as `special_ids` and `vocab_order` say."""
+    check_choice("special_ids", special_ids, SpecialIds)
+    check_choice("vocab_order", vocab_order, VocabOrder)
+    special = spellings(special_tokens)
+    order = _order(merges, vocab_order)
+    first = len(special) if special_ids == "first" else 0
+    id_of = np.empty(len(order), np.int32)
+    id_of[order] = np.arange(first, first + len(order), dtype=np.int32)
+    symbols = [merges.symbols[symbol] for symbol in order]
+    spelled = [spelling.encode() for spelling in special]
+    roles = {
+        role: _listed(given) if role == "additional" else str(given) for role, given in special_tokens.items() if given
+    }
+    first_special = 0 if special_ids == "first" else len(symbols)
+    return Model(
+        words,
+        merges.alphabet,
+        [*spelled, *symbols] if special_ids == "first" else [*symbols, *spelled],
+        np.stack([id_of[merges.left], id_of[merges.right], id_of[merges.merged]], axis=1),
+        roles,
+        {spelling: first_special + i for i, spelling in enumerate(special)},
+    )
+
+
+def _listed(given: str | Sequence[str]) -> list[str]:
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _order(merges: Merges, vocab_order: VocabOrder) -> list[int]:
+    """Returns the symbols in the order of their ids."""
+    kind = merges.alphabet.kind
+    num_bases = len(merges.alphabet.symbols)
+    learned = list(range(num_bases, len(merges.symbols)))
+    if vocab_order == "sorted":
+        return sorted(
+            range(len(merges.symbols)),
+            key=lambda symbol: (
+                kind == "char" and merges.symbols[symbol] == MARKER,
+                merges.alphabet.visible(merges.symbols[symbol]),
+                merges.symbols[symbol],
+            ),
+        )
+    if vocab_order == "gpt2":
+        if kind != "byte":
+            raise ValueError("vocab_order gpt2 is an order of bytes; for kind char choose merges or sorted")
+        return [*range(num_bases), *learned]
+    if kind == "byte":
+        return [*sorted(range(num_bases), key=lambda symbol: BYTES.symbols[symbol]), *learned]
+    return [*range(num_bases), *learned]
