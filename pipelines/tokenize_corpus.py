@@ -20,7 +20,8 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.buckets import add_ends, bucket_of, cut_rows
 from pipelines.config import Corpus, Project, Shards
-from pipelines.corpus import Batch, Extent, SourceFile, Task, carried_schema, find_files, plan_tasks, read_task
+from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
+from pipelines.documents import Batch, read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
@@ -44,8 +45,8 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     settings = project.for_tokenizing()
     output = settings.output
     tokenizer = files.read_tokenizer(settings.tokenizer or "")
-    row_format = _row_format(settings, tokenizer, project.corpus)
     sources = find_files(project.corpus)
+    row_format = _row_format(settings, tokenizer, sources[0])
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings)}
     if project.run.overwrite:
         _delete_output(output)
@@ -79,7 +80,7 @@ def _delete_output(folder: str) -> None:
     files.delete(*(files.join(folder, name) for name in names), *shards)
 
 
-def _row_format(settings: Shards, tokenizer: Tokenizer, corpus: Corpus) -> RowFormat:
+def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> RowFormat:
     for role, asked in (("bos", settings.begin_token), ("eos", settings.end_token)):
         if asked and tokenizer.special_id(role) is None:
             setting = "begin_token" if role == "bos" else "end_token"
@@ -93,7 +94,7 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, corpus: Corpus) -> RowFo
         raise ValueError(
             f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens"
         )
-    return RowFormat(settings, carried_schema(corpus, settings.carry), pad_id)
+    return RowFormat(settings, carried_schema(first, settings.carry), pad_id)
 
 
 def _settings(project: Project, settings: Shards) -> dict[str, Any]:

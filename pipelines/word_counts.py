@@ -16,7 +16,8 @@ from bpe_core.counting import WORD_COUNTS, WordCounter, add_up, partition
 from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Corpus
-from pipelines.corpus import Task, read_task
+from pipelines.corpus import Task
+from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, read_json, write_json
 
 _MOST_WORDS_HELD = 1 << 20

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config import Corpus
-from pipelines.corpus import Batch, Extent, SourceFile, find_files, plan_tasks, read_task
+from pipelines.corpus import Extent, SourceFile, find_files, plan_tasks
+from pipelines.documents import Batch, read_task
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from bpe_core.model import Model
 from bpe_core.tokenizer import Tokenizer
 from pipelines import tokenize_corpus as job
 from pipelines.config import Corpus, Project, Run, Shards
