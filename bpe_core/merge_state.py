@@ -93,7 +93,7 @@ def symbol_slot(spelling: Int8s, has_marker: Int, symbols: Symbols) -> Int:
     mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(has_marker)
     for byte in spelling:
         mixed = (mixed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
-    slot = np.int64(mixed >> np.uint64(20)) & mask
+    slot = np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(1)) & mask
     while symbols.slots[slot] != EMPTY:
         other = symbols.slots[slot]
         if symbols.has_marker[other] == has_marker and np.array_equal(

@@ -33,7 +33,7 @@ def spellings(special_tokens: SpecialTokens) -> list[str]:
     Raises:
         ValueError: an unknown role, an empty spelling, or several where the role has one.
     """
-    spelled: list[str] = []
+    spelled: dict[str, None] = {}  # In order, each once.
     for role, given in special_tokens.items():
         if role not in ROLES:
             raise ValueError(f"special token role {role!r} is unknown; roles are {', '.join(ROLES)}")
@@ -42,9 +42,8 @@ def spellings(special_tokens: SpecialTokens) -> list[str]:
         for spelling in [given] if isinstance(given, str) else given:
             if not spelling:
                 raise ValueError(f"the special token of role {role!r} is empty; write its spelling")
-            if spelling not in spelled:
-                spelled.append(spelling)
-    return spelled
+            spelled[spelling] = None
+    return list(spelled)
 
 
 def words_of(kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False) -> Words:

@@ -47,7 +47,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     tokenizer = files.read_tokenizer(settings.tokenizer or "")
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
-    identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings)}
+    identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
     if project.run.overwrite:
         _delete_output(output)
     plan = _plan(output, identity, sources, settings)
@@ -97,11 +97,12 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> Ro
     return RowFormat(settings, carried_schema(first, settings.carry), pad_id)
 
 
-def _settings(project: Project, settings: Shards) -> dict[str, Any]:
+def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict[str, Any]:
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
     return {
         "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
         "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer"}),
+        "carried": {field.name: str(field.type) for field in row_format.carried},
     }
 
 
@@ -188,7 +189,10 @@ def _add_batch(
     batch: Batch, tokenizer: Tokenizer, row_format: RowFormat, output: TaskOutput, counts: Counter[str]
 ) -> None:
     settings = row_format.settings
-    encoded = tokenizer.encode_batch(batch.texts)
+    try:
+        encoded = tokenizer.encode_batch(batch.texts)
+    except ValueError as error:
+        raise ValueError(f"{batch.path}, rows {batch.rows[0]} to {batch.rows[-1]}: {error}") from error
     ids, starts = add_ends(
         encoded,
         tokenizer.special_id("bos") if settings.begin_token else None,
@@ -220,8 +224,10 @@ def _add_batch(
     for index in np.unique(buckets):
         chosen = np.flatnonzero(buckets == index)
         document = rows.document[chosen]
-        others: dict[str, Any] = {name: batch.carried[name].take(pa.array(document)) for name in settings.carry}
-        others = {name: pc.cast(column, row_format.carried.field(name).type) for name, column in others.items()}
+        others: dict[str, Any] = {
+            field.name: _cast(batch.carried[field.name].take(pa.array(document)), field, batch.path)
+            for field in row_format.carried
+        }
         if settings.provenance:
             others["source_file"] = pa.repeat(batch.path, chosen.size)
             others["source_row"] = pa.array(batch.rows[document])
@@ -230,6 +236,17 @@ def _add_batch(
         places = np.repeat(first - np.cumsum(row_lengths[chosen]) + row_lengths[chosen], row_lengths[chosen])
         row_ids = ids[places + np.arange(places.size)]
         output.add(settings.bucket_lengths[index], row_ids, row_lengths[chosen], others)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
+    """Returns a carried column in the type that it has in the first file."""
+    try:
+        return pc.cast(column, field.type)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"{path}: the column {field.name!r} is {column.type} here and {field.type} in the first file: {error}. "
+            "Write both with one type, or remove it from shards.carry"
+        ) from error
 
 
 def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:

@@ -248,6 +248,25 @@ def test_carried_columns_are_those_of_the_source_row(corpus: Path, tokenizer: Pa
         assert (row["id"], row["lang"]) == (source["id"], source["lang"])
 
 
+def test_a_carried_column_has_one_type_in_all_shards(tokenizer: Path, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    carry = {"carry": ["n"]}
+    pq.write_table(pa.table({"text": ["one"], "n": pa.array([1], pa.int64())}), corpus / "b.parquet")
+    pq.write_table(pa.table({"text": ["two"], "n": pa.array([2], pa.int8())}), corpus / "c.parquet")
+    tokenize_corpus(project(corpus, tokenizer, tmp_path / "out", carry))
+    assert [row["n"] for row in rows_in(tmp_path / "out")] == [1, 2]
+    pq.write_table(pa.table({"text": ["three"], "n": ["x"]}), corpus / "d.parquet")
+    with pytest.raises(
+        PipelineFailed, match=r"d\.parquet: the column 'n' is string here and int64 in the first file: "
+    ):
+        tokenize_corpus(project(corpus, tokenizer, tmp_path / "out", carry))
+    (corpus / "d.parquet").rename(corpus / "a.parquet")
+    tokenize_corpus(project(corpus / "[bc].parquet", tokenizer, tmp_path / "other", carry))
+    with pytest.raises(ValueError, match=r'settings\.carried\.n: "int64" before, "string" now'):
+        tokenize_corpus(project(corpus, tokenizer, tmp_path / "other", carry))
+
+
 def test_rows_are_in_the_order_of_their_documents(finished: Path) -> None:
     for path in finished.glob("bucket=*/*.parquet"):
         places = [
@@ -479,7 +498,9 @@ def test_characters_without_a_symbol_become_unk_and_are_counted(tmp_path: Path) 
     counts = tokenize_corpus(project(path, tmp_path / "tok", tmp_path / "out"))["counts"]
     assert counts["unknown_tokens"] == len("dog!")
     Tokenizer.train(["the cat"], kind="char", num_merges=2, special_tokens=SPECIAL_TOKENS).save(tmp_path / "tok2")
-    with pytest.raises(PipelineFailed, match=r"the character 'd' \(U\+0064\) is not in the vocabulary"):
+    with pytest.raises(
+        PipelineFailed, match=r"a\.parquet, rows 0 to 1: the character 'd' \(U\+0064\) is not in the vocabulary"
+    ):
         tokenize_corpus(project(path, tmp_path / "tok2", tmp_path / "out2"))
 
 
@@ -548,7 +569,7 @@ def test_many_documents_of_one_letter(tokenizer: Path, tmp_path: Path) -> None:
 def test_ids_above_65535_are_kept(tmp_path: Path) -> None:
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=12)) for _ in range(14_000)]
-    loaded = Tokenizer.train([" ".join(words)], num_merges=70_000, special_tokens=SPECIAL_TOKENS)
+    loaded = Tokenizer.train(words, num_merges=70_000, special_tokens=SPECIAL_TOKENS)
     loaded.save(tmp_path / "tok")
     path = write_file(tmp_path / "a.parquet", words[:1000])
     tokenize_corpus(project(path, tmp_path / "tok", tmp_path / "out", {"labels": True}))
@@ -794,8 +815,13 @@ def test_a_task_output_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def small_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of a hundred row groups, each a task of its own."""
-    return write_corpus(tmp_path_factory.mktemp("killed") / "corpus", row_group_size=1)
+    """A corpus of sixty row groups, each a task of its own that takes a while, as no word comes twice."""
+    folder = tmp_path_factory.mktemp("killed") / "corpus"
+    chance = random.Random(5)
+    for name in ("a", "b"):
+        texts = [" ".join(chance.randbytes(4).hex() for _ in range(3000)) for _ in range(30)]
+        write_file(folder / f"{name}.parquet", texts, row_group_size=1)
+    return folder
 
 
 @pytest.fixture(scope="module")
