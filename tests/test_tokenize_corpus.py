@@ -914,9 +914,7 @@ def test_a_killed_run_is_taken_up_and_gives_the_same_bytes(
     driver.process.kill()
     assert driver.process.wait() == -signal.SIGKILL
     assert driver.all_end_within(10)
-    left = contents(output)
-    assert "_SUCCESS" not in left
-    assert len([name for name in left if name.startswith("_tasks/0")]) < len(read_json(f"{output}/_plan.json")["tasks"])
+    assert "_SUCCESS" not in contents(output)
     if moment == "_tasks/*.json":
         again = start(settings)
         assert again.process.wait(WAIT_SECONDS) == 0, again.errors
