@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int32s, Int64s
+from bpe_core.kernels import Int32s, Int64s, flat_bytes
 
 Kind = Literal["byte", "char"]
 Placement = Literal["apart", "glued"]
@@ -103,7 +103,7 @@ class SpelledWords:
 
 def spell_in_bytes(words: pa.LargeBinaryArray, counts: Int64s) -> SpelledWords:
     """Returns the words as bytes."""
-    data, starts = _buffers(words)
+    data, starts = flat_bytes(words)
     rank = np.empty(256, np.int32)
     rank[list(GPT2_BYTE_ORDER)] = np.arange(256, dtype=np.int32)
     return SpelledWords(BYTES, rank[data], starts, counts)
@@ -122,7 +122,7 @@ def spell_in_characters(
     With `limit_alphabet` only so many of the commonest characters stay (equal counts: the smaller code point); a
     word is cut where another character stood, so that no merge reaches across it.
     """
-    data, _ = _buffers(words)
+    data, _ = flat_bytes(words)
     code_points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32).astype(np.int64)
     lengths = pc.utf8_length(words.cast(pa.large_string())).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.cumsum(lengths)
@@ -170,14 +170,6 @@ def _cut_at_gaps(spelled: Int32s, lengths: Int64s) -> tuple[Int32s, Int64s, Int6
     segment, word_of_symbol, spelled = segment[kept], word_of_symbol[kept], spelled[kept]
     first = np.flatnonzero(np.diff(segment, prepend=-1))
     return spelled, np.append(first, spelled.size).astype(np.int64), word_of_symbol[first]
-
-
-def _buffers(words: pa.LargeBinaryArray) -> tuple[np.ndarray, Int64s]:
-    """Returns all bytes of the words, and where each word starts in them (int64, one more than words)."""
-    offsets = np.frombuffer(words.buffers()[1], np.int64, len(words) + 1, words.offset * 8)
-    data = words.buffers()[2]
-    flat = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    return flat[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tuple[pa.LargeBinaryArray, Int64s]:

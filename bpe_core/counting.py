@@ -1,44 +1,128 @@
 """Texts -> words and how often each occurs: an Arrow table `word: binary, count: int64`."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, kernel
+from bpe_core.kernels import Int8s, Int64s, flat_bytes, kernel
+from bpe_core.word_table import (
+    AHEAD,
+    USED,
+    Ring,
+    WordTable,
+    copy_word,
+    find_short,
+    find_word,
+    new_ring,
+    new_word_table,
+    prefetch_slot,
+    put_word,
+    with_room,
+    word_key,
+    word_size,
+)
 from bpe_core.words import Words, repair_surrogates
 
 WORD_COUNTS = pa.schema([pa.field("word", pa.binary(), False), pa.field("count", pa.int64(), False)])
 """The columns of word counts, in memory and on disk."""
 
+_RUN = 4096
+"""Words for which the table makes room at once."""
+
 
 class WordCounter:
-    """Counts the words of text after text, in the order of their first appearance."""
+    """Counts the words of batch after batch, in the order of their first appearance."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._counts: Counter[str] = Counter()
+        self._table = new_word_table()
         self.num_words = 0
-        self.num_bytes = 0
 
-    def add(self, texts: Iterable[str]) -> None:
-        """Counts the words of texts, which hold no surrogates."""
-        for text in texts:
-            words = self._words.split(text)
-            self._counts.update(words)
-            self.num_words += len(words)
+    def add(self, texts: pa.Array) -> None:
+        """Counts the words of an Arrow array of strings; a null has none."""
+        texts = self._words.normalize_batch(texts)
+        data, offsets = flat_bytes(texts)
+        cut = self._words.cut(data, offsets)
+        self._table = _count(data, offsets, cut.ends, cut.stride, self._table)
+        self.num_words += cut.ends.size // cut.stride
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return int(self._table.used[USED])
 
     def take(self) -> pa.Table:
         """Returns the counts so far and starts again from none."""
-        words = pa.array([word.encode() for word in self._counts], pa.binary())
-        table = pa.table([words, pa.array(list(self._counts.values()), pa.int64())], schema=WORD_COUNTS)
-        self._counts = Counter()
-        return table
+        data, offsets, counts = _listed(self._table)
+        words = pa.Array.from_buffers(
+            pa.large_binary(), counts.size, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+        ).cast(pa.binary())
+        self._table = new_word_table()
+        return pa.table([words, pa.array(counts)], schema=WORD_COUNTS)
+
+
+@kernel
+def _count(data: Int8s, offsets: Int64s, ends: Int64s, stride: Any, table: WordTable) -> WordTable:
+    """Adds the words of texts to a table: how often each occurs, and its place in the order of appearance."""
+    ring = new_ring()
+    run = stride * _RUN
+    # With stride 1 texts follow each other without gaps, and so do the words of all of them.
+    start = offsets[0]
+    for first in range(0, ends.size, run):
+        stop = min(first + run, ends.size)
+        table = with_room(table, _RUN, ends[stop - 1] - start)
+        _count_run(data, start, ends[first:stop], stride, table, ring)
+        start = ends[stop - 1]
+    return table
+
+
+@kernel
+def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, ring: Ring) -> None:
+    """Adds words that follow each other from `start` on to a table, which has room for them."""
+    slots = table.slots
+    num_words = ends.size // stride
+    for ahead in range(num_words + AHEAD):
+        place = ahead & (AHEAD - 1)
+        if ahead >= AHEAD:
+            low, high, mixed = ring.low[place], ring.high[place], ring.mixed[place]
+            if high != 0:
+                slot = find_short(slots, low, high, mixed)
+            else:
+                slot = find_word(table, data, ring.start[place], ring.size[place], low, high, mixed)
+            if slot < 0:
+                order = np.uint64(table.used[USED])
+                slot = put_word(table, slot, data, ring.start[place], ring.size[place], low, high, 0)
+                slots[slot + 2], slots[slot + 3] = 0, order
+            slots[slot + 2] += np.uint64(1)
+        if ahead < num_words:
+            if stride == 2:
+                start = ends[2 * ahead]
+            end = ends[stride * ahead + stride - 1]
+            low, high, mixed = word_key(data, start, end - start)
+            prefetch_slot(slots, mixed)
+            ring.start[place], ring.size[place] = start, end - start
+            ring.low[place], ring.high[place], ring.mixed[place] = low, high, mixed
+            start = end
+
+
+@kernel
+def _listed(table: WordTable) -> tuple[Int8s, Int64s, Int64s]:
+    """Returns the words of a table in the order of their appearance: all bytes, where each starts, and the counts."""
+    num_words = table.used[USED]
+    slots = np.empty(num_words, np.int64)
+    for start in range(0, table.slots.size, 4):
+        if table.slots[start + 1] != 0:
+            slots[np.int64(table.slots[start + 3])] = start
+    offsets = np.zeros(num_words + 1, np.int64)
+    counts = np.empty(num_words, np.int64)
+    for word in range(num_words):
+        offsets[word + 1] = offsets[word] + word_size(table, slots[word])
+        counts[word] = table.slots[slots[word] + 2]
+    data = np.empty(offsets[-1], np.uint8)
+    for word in range(num_words):
+        copy_word(table, slots[word], offsets[word + 1] - offsets[word], data, offsets[word])
+    return data, offsets, counts
 
 
 def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words | str = "gpt2") -> pa.Table:
@@ -52,11 +136,26 @@ def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words 
     if isinstance(texts, str):
         raise TypeError("texts is one string; give a list of texts, or its characters would each be a text")
     counter = WordCounter(Words(words) if isinstance(words, str) else words)
-    if isinstance(texts, (pa.Array, pa.ChunkedArray)):
-        counter.add(text for text in texts.to_pylist() if text is not None)
-    else:
-        counter.add(map(repair_surrogates, texts))
+    for chunk in _chunks(texts):
+        counter.add(chunk)
     return counter.take()
+
+
+def _chunks(texts: Iterable[str] | pa.Array | pa.ChunkedArray) -> Iterable[pa.Array]:
+    if isinstance(texts, pa.ChunkedArray):
+        yield from texts.chunks
+    elif isinstance(texts, pa.Array):
+        yield texts
+    else:
+        gathered: list[str] = []
+        size = 0
+        for text in texts:
+            gathered.append(repair_surrogates(text))
+            size += len(text)
+            if size > 1 << 22:
+                yield pa.array(gathered, pa.large_string())
+                gathered, size = [], 0
+        yield pa.array(gathered, pa.large_string())
 
 
 def add_up(tables: Sequence[pa.Table]) -> pa.Table:
@@ -72,10 +171,7 @@ def partition(word_counts: pa.Table, num_partitions: int) -> list[pa.Table]:
     """Returns the rows in `num_partitions` tables, by a hash of the word that is the same everywhere and always."""
     words = word_counts["word"].combine_chunks()
     words = pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words
-    offsets = np.frombuffer(words.buffers()[1], np.int32, len(words) + 1, words.offset * 4)
-    data = words.buffers()[2]
-    flat = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    chosen = _partitions(flat, offsets, num_partitions)
+    chosen = _partitions(*flat_bytes(words), num_partitions)
     order = np.argsort(chosen, kind="stable")
     ends = np.cumsum(np.bincount(chosen, minlength=num_partitions))
     ordered = word_counts.take(pa.array(order))
@@ -83,7 +179,7 @@ def partition(word_counts: pa.Table, num_partitions: int) -> list[pa.Table]:
 
 
 @kernel
-def _partitions(flat: Int8s, offsets: Int32s, num_partitions: int) -> Int64s:
+def _partitions(flat: Int8s, offsets: Int64s, num_partitions: int) -> Int64s:
     """FNV-1a, 64 bits, of each word, folded to a partition."""
     chosen = np.empty(offsets.size - 1, np.int64)
     for w in range(offsets.size - 1):

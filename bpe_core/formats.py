@@ -21,6 +21,7 @@ from bpe_core.alphabet import (
     Placement,
     check_choice,
 )
+from bpe_core.characters import UNICODE_VERSION
 from bpe_core.kernels import Int32s
 from bpe_core.model import Model, words_of
 from bpe_core.words import PATTERNS, WHITESPACE, Normalization
@@ -31,7 +32,7 @@ SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
 _OWN_VERSION = "tokenmill 1"
 _ADDITIONAL = "additional_special_tokens"
-_NAMED = {expression: name for name, expression in PATTERNS.items()}
+_NAMED = {expressions: name for name, expressions in reversed(PATTERNS.items())}  # Of equal ones, the first name.
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 # Oniguruma, which the library matches with, takes `{2}+` for a repeat of repeats (here: one that gives nothing back), ^
@@ -40,6 +41,7 @@ _READ_OTHERWISE = regex.compile(
     r"\{[\d,]+\}\+|(?<![\[\\])\^|(?<!\\)\$|\\[hHZ]|&&|--|\[[^\]]*\[(?!:)|\(\?(?!i[:)])[a-zA-Z]"
 )
 
+_ISOLATED = {"behavior": "Isolated", "invert": False}
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
@@ -80,11 +82,12 @@ def hugging_face(model: Model) -> dict[str, Any]:
         raise NotExpressible(f"two different tokens are both written {twice!r}")
     if alphabet.kind == "byte":
         pre_tokenizer: dict[str, Any] = dict(_BYTE_LEVEL)
-        if words.expression != PATTERNS["gpt2"]:
-            if otherwise := _READ_OTHERWISE.search(words.expression):
+        if words.expressions != PATTERNS["gpt2"]:
+            otherwise = _READ_OTHERWISE.search(words.pattern)
+            if otherwise and words.pattern not in PATTERNS:
                 raise NotExpressible(f"the library would read {otherwise.group()!r} in the pattern in another way")
-            split = {"type": "Split", "pattern": {"Regex": words.expression}, "behavior": "Isolated", "invert": False}
-            pre_tokenizer = {"type": "Sequence", "pretokenizers": [split, {**_BYTE_LEVEL, "use_regex": False}]}
+            splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in words.expressions]
+            pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, {**_BYTE_LEVEL, "use_regex": False}]}
         decoder: dict[str, Any] = dict(_BYTE_LEVEL)
     else:
         suffix = str(alphabet.end_of_word)
@@ -185,6 +188,7 @@ def tokenizer_config_json(model: Model) -> str:
             "clean_up_tokenization_spaces": False,
             "model_input_names": ["input_ids", "attention_mask"],
             "padding_side": "right",
+            "unicode_version": UNICODE_VERSION,
             **_roles(model),
         }
     )
@@ -357,6 +361,13 @@ def _read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
     return cast(Normalization, forms[0] if forms else "none"), lowercase
 
 
+def _read_split(split: Any) -> str:
+    match split:
+        case {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False}:
+            return expression
+    raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
+
+
 def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str]:
     match pre_tokenizer:
         case {"type": "WhitespaceSplit"}:
@@ -366,9 +377,11 @@ def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str]:
         case {
             "type": "Sequence",
             "pretokenizers": [
-                {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False},
+                *splits,
                 {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
             ],
         }:
-            return "byte", _NAMED.get(expression, expression)
+            expressions = tuple(map(_read_split, splits))
+            if len(expressions) == 1 or expressions in _NAMED:
+                return "byte", _NAMED.get(expressions, "".join(expressions))
     raise ValueError(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported")

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 Int8s = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
@@ -23,6 +24,12 @@ def kernel(function: _Function) -> _Function:
     A kernel releases the interpreter lock and works on NumPy arrays and numbers only.
     """
     compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    return cast(_Function, compiled)
+
+
+def inlined(function: _Function) -> _Function:
+    """Marks a small part of kernels, which is copied into each of them: a call costs more than what it does."""
+    compiled: Any = numba.njit(inline="always")(function)
     return cast(_Function, compiled)
 
 
@@ -57,3 +64,17 @@ def grown(array: Any, size: Any) -> Any:
 def table_size(num_keys: int) -> int:
     """Returns the slots of a table that is at most half full with `num_keys` keys."""
     return max(8, 1 << (2 * num_keys - 1).bit_length()) if num_keys > 0 else 8
+
+
+def flat_bytes(array: pa.Array) -> tuple[Int8s, Int64s]:
+    """Returns the bytes of a string or binary array, and where each value starts in them (int64, one more than values).
+
+    Values follow each other without gaps; a null has none.
+    """
+    array = array.cast(pa.large_binary())
+    if array.null_count:
+        array = array.fill_null(b"")
+    offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
+    data = array.buffers()[2]
+    flat = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return flat[offsets[0] : offsets[-1]], offsets - offsets[0]

@@ -15,16 +15,12 @@ import pyarrow as pa
 from bpe_core import formats
 from bpe_core.alphabet import MARKER, Kind, Placement
 from bpe_core.counting import count_words
-from bpe_core.encoder import Encoder
-from bpe_core.kernels import Int32s
+from bpe_core.encoder import UNKNOWN, Encoder
+from bpe_core.kernels import Int32s, Int64s, flat_bytes
 from bpe_core.merge_loop import Ties
 from bpe_core.merges import Merges, learn_merges
 from bpe_core.model import Model, SpecialIds, SpecialTokens, VocabOrder, number_tokens, spellings, words_of
 from bpe_core.words import Normalization, Words, repair_surrogates
-
-_CACHED_WORDS = 1 << 19
-_LONGEST_CACHED_WORD = 64
-_UNKNOWN = -3  # An unknown character is `_UNKNOWN - code point` among the symbols of a word.
 
 
 class Tokenizer:
@@ -43,11 +39,10 @@ class Tokenizer:
         self.special_tokens = dict(model.special_tokens)
         self._tokens = list(model.tokens)
         self._special = frozenset(self.special_tokens.values())
-        self._encoder = Encoder(*model.merges.T)
-        self._cache: dict[str, list[int]] = {}
         ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in self._special}
-        self._byte_ids = np.array([ids.get(bytes([byte]), -1) for byte in range(256)], np.int32)
-        self._base_ids = {symbol: ids[symbol] for symbol in self.alphabet.symbols}
+        base_ids = {symbol: ids[symbol] for symbol in self.alphabet.symbols}
+        self._encoder = Encoder(self.alphabet, base_ids, self.merges)
+        self._unknown_id = self.special_id("unk")
 
     # Making one.
 
@@ -121,15 +116,14 @@ class Tokenizer:
         Raises:
             ValueError: a character that kind `char` has no symbol for, when there is no `unk` token.
         """
-        try:
-            return self._encode_words(self.words.split(text))
-        except UnicodeEncodeError:
-            return self._encode_words(self.words.split(repair_surrogates(text)))
+        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()))
+        return self._known(ids).tolist()  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         """Returns the ids of many texts: an Arrow `list<int32>` array as long as `texts`; a null stays a null.
 
-        `texts` is an array of any string type, or a chunked one, which gives a chunked one back.
+        `texts` is an array of any string type, or a chunked one, which gives a chunked one back. The interpreter lock
+        is released meanwhile.
 
         Raises:
             ValueError: `texts` are not strings, or as in `encode`.
@@ -140,64 +134,37 @@ class Tokenizer:
             return pa.chunked_array(chunks, pa.list_(pa.int32()))
         if not _is_text(texts.type):
             raise ValueError(f"texts are {texts.type}, not strings; cast the array to pyarrow.string() first")
-        rows = [None if text is None else self._encode_words(self.words.split(text)) for text in texts.to_pylist()]
-        lengths = np.array([len(row) if row else 0 for row in rows], np.int64)
-        ends = np.cumsum(lengths)
-        if ends.size and ends[-1] > np.iinfo(np.int32).max:
-            raise OverflowError(f"a batch of {len(texts)} texts has {ends[-1]} ids; pass it in slices")
-        ids = np.fromiter((id_ for row in rows if row for id_ in row), np.int32, int(ends[-1]) if ends.size else 0)
-        offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
-        mask = pa.array([row is None for row in rows], pa.bool_())
-        return pa.ListArray.from_arrays(offsets, pa.array(ids), mask=mask)
+        ids, text_ids = self._encode(texts)
+        if ids.size > np.iinfo(np.int32).max:
+            raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
+        mask = texts.is_null() if texts.null_count else None
+        return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(self._known(ids)), mask=mask)
 
     def tokenize(self, text: str) -> list[Any]:
         """Returns the tokens of a text as they are spelled; a character without a symbol stands for itself.
 
         As `tokens`, bytes for kind `byte`, text for kind `char`.
         """
-        pieces: list[Any] = []
-        for word in self.words.split(repair_surrogates(text)):
-            for symbol in self._encoder.merge(self._base_symbols(word)):
-                known = symbol > _UNKNOWN
-                pieces.append(self.alphabet.spelling(self._tokens[symbol]) if known else chr(_UNKNOWN - symbol))
-        return pieces
+        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()))
+        return [
+            self.alphabet.spelling(self._tokens[id_]) if id_ > UNKNOWN else chr(UNKNOWN - id_) for id_ in ids.tolist()
+        ]
 
-    def _encode_words(self, words: Iterable[str]) -> list[int]:
-        ids: list[int] = []
-        cached = self._cache.get
-        for word in words:
-            known = cached(word)
-            ids += self._encode_word(word) if known is None else known
-        return ids
+    def _encode(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
+        data, offsets = flat_bytes(self.words.normalize_batch(texts))
+        return self._encoder.encode(data, offsets, self.words.cut(data, offsets))
 
-    def _encode_word(self, word: str) -> list[int]:
-        ids = self._encoder.merge(self._base_symbols(word))
-        if self.alphabet.kind == "char":
-            ids = [symbol if symbol > _UNKNOWN else self._unknown_id(chr(_UNKNOWN - symbol)) for symbol in ids]
-        if len(word) <= _LONGEST_CACHED_WORD:
-            if len(self._cache) >= _CACHED_WORDS:
-                self._cache.clear()
-            self._cache[word] = ids
-        return ids
-
-    def _base_symbols(self, word: str) -> Int32s:
-        if self.alphabet.kind == "byte":
-            return self._byte_ids[np.frombuffer(word.encode(), np.uint8)]
-        symbols = [character.encode() for character in word]
-        if self.alphabet.placement == "apart":
-            symbols.append(MARKER)
-        else:
-            symbols[-1] += MARKER
-        return np.array([self._base_ids[s] if s in self._base_ids else _unknown(s) for s in symbols], np.int32)
-
-    def _unknown_id(self, character: str) -> int:
-        unknown = self.special_roles.get("unk")
-        if unknown is None:
+    def _known(self, ids: Int32s) -> Int32s:
+        """Returns ids with those of unknown characters replaced by the `unk` token's."""
+        if self.alphabet.kind == "byte" or ids.size == 0 or ids.min() > UNKNOWN:
+            return ids
+        if self._unknown_id is None:
+            character = chr(UNKNOWN - int(ids[ids <= UNKNOWN][0]))
             raise ValueError(
                 f"the character {character!r} (U+{ord(character):04X}) is not in the vocabulary, and there is no unk "
                 "token to stand for it. Train with special_tokens: {unk: <unk>}, or with kind byte"
             )
-        return self.special_tokens[str(unknown)]
+        return np.where(ids <= UNKNOWN, np.int32(self._unknown_id), ids)
 
     # Decoding.
 
@@ -328,7 +295,3 @@ def _is_text(arrow_type: pa.DataType) -> bool:
         return _is_text(arrow_type.value_type)
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
     return any(is_kind(arrow_type) for is_kind in kinds)
-
-
-def _unknown(symbol: bytes) -> int:
-    return _UNKNOWN - ord(symbol.removesuffix(MARKER).decode())

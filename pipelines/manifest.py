@@ -7,6 +7,7 @@ import re
 from importlib.metadata import version
 from typing import Any
 
+from bpe_core.characters import UNICODE_VERSION
 from pipelines import files
 
 MANIFEST = "_manifest.json"
@@ -44,7 +45,9 @@ def fingerprint(content: Any) -> str:
 def versions() -> dict[str, str]:
     """Returns the versions of what the output may depend on."""
     packages = ("tokenmill", "apache-beam", "numba", "numpy", "pyarrow", "regex")
-    return {"python": platform.python_version()} | {package: version(package) for package in packages}
+    return {"python": platform.python_version(), "unicode": UNICODE_VERSION} | {
+        package: version(package) for package in packages
+    }
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:

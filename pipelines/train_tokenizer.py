@@ -132,7 +132,7 @@ def _sha256(path: str) -> str:
 def _words(project: Project) -> dict[str, Any]:
     words = project.for_training()[0].words
     return {
-        "pattern": words.expression,
+        "pattern": list(words.expressions),
         "keep_gaps": words.keep_gaps,
         "unicode": words.unicode,
         "lowercase": words.lowercase,

@@ -60,7 +60,7 @@ class _CountTask(beam.DoFn):
         totals: Counter[str] = Counter()
         counter = WordCounter(self._words)
         for batch in read_task(task, self._corpus, totals):
-            counter.add(batch.texts.to_pylist())
+            counter.add(batch.texts)
             if len(counter) > _MOST_WORDS_HELD:
                 yield from self._partitions(counter)
         yield from self._partitions(counter)

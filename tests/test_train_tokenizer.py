@@ -537,7 +537,7 @@ def test_training_from_word_counts_gives_the_same_tokenizer(corpus: Path, tmp_pa
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"pattern": "whitespace"}, r'pattern: .* before, "\\\\S\+" now'),
+        ({"pattern": "whitespace"}, r'pattern: .* before, \["\\\\S\+"\] now'),
         ({"lowercase": True}, "lowercase: false before, true now"),
         ({"unicode": "NFC"}, 'unicode: "none" before, "NFC" now'),
         ({"kind": "char"}, "keep_gaps: true before, false now"),

@@ -117,7 +117,7 @@ def test_whitespace_leaves_the_blanks_out() -> None:
 
 
 def test_a_bad_pattern_is_refused() -> None:
-    message = r"^pattern '\[a-' is neither one of whitespace, gpt2 nor a regular expression: .*position"
+    message = r"^pattern '\[a-' is neither one of whitespace, gpt2, .* nor a regular expression: .*position"
     with pytest.raises(ValueError, match=message):
         Words("[a-")
     with pytest.raises(ValueError, match="pattern 'gpt-2\\(' is neither"):
@@ -128,7 +128,7 @@ def test_a_pattern_that_backtracks_for_ever_is_reported(monkeypatch: pytest.Monk
     monkeypatch.setattr(bpe_core.words, "_CUSTOM_PATTERN_SECONDS", 0.05)
     message = r"^pattern .* took over 0.05 s on a text of 4001 characters that starts with 'aaaaa.*nested repeats"
     with pytest.raises(ValueError, match=message):
-        Words(r"(?:a+)+[^a!]").split("a" * 4000 + "!")
+        Words(r"(?<!x)(?:a+)+[^a!]").split("a" * 4000 + "!")
 
 
 @pytest.mark.parametrize(

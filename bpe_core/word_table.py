@@ -1,0 +1,284 @@
+"""A hash table from words to two numbers, for kernels: short words lie in the table itself.
+
+A slot is four uint64: the key's low and high half, and the two numbers. The key of a word of at most 15 bytes is the
+word, with its length in the top byte of the high half: two words are equal exactly when their keys are. A longer word's
+bytes lie in a pool; its low half is a hash and its high half the place in the pool, where the bytes are compared.
+Of the top byte only the lower four bits belong to the key (0 for a long word); the upper four are the caller's.
+"""
+
+from typing import Any, NamedTuple
+
+import llvmlite.ir as ir
+import numpy as np
+import numpy.typing as npt
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bpe_core.kernels import Int8s, Int64s, grown, inlined, kernel
+
+Words64 = npt.NDArray[np.uint64]
+
+LONGEST_SHORT_WORD = 15
+FIRST_CAPACITY = 1 << 12
+
+_KEY = np.uint64(0x0FFFFFFFFFFFFFFF)
+_PLACE = np.uint64(0x00FFFFFFFFFFFFFF)
+_FACTOR_LOW, _FACTOR_HIGH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+# The bytes of each half that belong to a word of so many bytes.
+_LOW_MASKS = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(16)], np.uint64)
+_HIGH_MASKS = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(16)], np.uint64)
+_POOL_START = 8  # So that no place is 0, which would look like a free slot.
+
+# How many words are in the table, and how much of the pool is taken.
+USED, POOL_USED = range(2)
+
+
+class WordTable(NamedTuple):
+    """The arrays of a table. `slots` has a power of two of slots and is at most half full."""
+
+    slots: Words64  # four for each slot
+    pool: Int8s  # of each long word: its length in eight bytes, then its bytes
+    used: Int64s
+
+
+class Ring(NamedTuple):
+    """Words whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
+
+    start: Int64s
+    size: Int64s
+    low: Words64
+    high: Words64
+    mixed: Words64
+
+
+AHEAD = 16
+"""Words in a ring; a power of two."""
+
+
+@kernel
+def new_ring() -> Ring:
+    """Returns a ring; what is in it has no meaning yet."""
+    return Ring(
+        np.empty(AHEAD, np.int64),
+        np.empty(AHEAD, np.int64),
+        np.empty(AHEAD, np.uint64),
+        np.empty(AHEAD, np.uint64),
+        np.empty(AHEAD, np.uint64),
+    )
+
+
+def new_word_table(capacity: int = FIRST_CAPACITY) -> WordTable:
+    """Returns an empty table of `capacity` slots, a power of two."""
+    return WordTable(
+        np.zeros(4 * capacity, np.uint64), np.empty(1 << 12, np.uint8), np.array([0, _POOL_START], np.int64)
+    )
+
+
+def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
+    """Eight bytes from anywhere in a byte array, as a little-endian uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(array, types.int64), generate
+
+
+_load: Any = intrinsic(_load_code)
+
+
+def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
+    """Asks the processor for the memory of an array's item, which is needed soon."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), number, number, number])
+        insert: Any = cgutils.get_or_insert_function
+        function = insert(builder.module, function_type, "llvm.prefetch.p0")
+        builder.call(function, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+_prefetch: Any = intrinsic(_prefetch_code)
+
+
+@inlined
+def _mixed(low: Any, high: Any) -> Any:
+    mixed = (low * _FACTOR_LOW) ^ (high * _FACTOR_HIGH)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTOR_LOW
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+@kernel
+def _long_key(data: Int8s, at: Any, size: Any) -> Any:
+    """A hash of a long word: of its bytes eight by eight, the last eight of which may overlap those before."""
+    mixed = np.uint64(size)
+    for i in range(at, at + size - 8, 8):
+        mixed = (mixed ^ _load(data, i)) * _FACTOR_LOW
+        mixed ^= mixed >> np.uint64(29)
+    return _mixed(mixed, _load(data, at + size - 8))
+
+
+@kernel
+def _key_near_end(data: Int8s, at: Any, size: Any) -> tuple[Any, Any]:
+    """The key of a short word where sixteen bytes from its start would pass the end of the data."""
+    low, high = np.uint64(0), np.uint64(0)
+    for i in range(size):
+        byte = np.uint64(data[at + i])
+        if i < 8:
+            low |= byte << np.uint64(8 * i)
+        else:
+            high |= byte << np.uint64(8 * i - 64)
+    return low, high
+
+
+@inlined
+def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
+    """Returns the two halves of a word's key, and its hash; a long word's high half is 0."""
+    low, high = np.uint64(0), np.uint64(0)
+    if size > LONGEST_SHORT_WORD:
+        low = _long_key(data, at, size)
+        mixed = low
+    else:
+        if at + 16 <= data.size:
+            low, high = _load(data, at) & _LOW_MASKS[size], _load(data, at + 8) & _HIGH_MASKS[size]
+        else:
+            low, high = _key_near_end(data, at, size)
+        high |= np.uint64(size) << np.uint64(56)
+        mixed = _mixed(low, high)
+    return low, high, mixed
+
+
+@inlined
+def prefetch_slot(slots: Words64, mixed: Any) -> None:
+    """Asks for the slot of a hash ahead of its use."""
+    _prefetch(slots, 4 * np.int64(mixed & np.uint64((slots.size >> 2) - 1)))
+
+
+@kernel
+def _pool_size(pool: Int8s, place: Any) -> Any:
+    return np.int64(_load(pool, place))
+
+
+@kernel
+def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any:
+    if _pool_size(pool, place) != size:
+        return False
+    kept = place + 8
+    for i in range(0, size - 8, 8):
+        if _load(pool, kept + i) != _load(data, at + i):
+            return False
+    return _load(pool, kept + size - 8) == _load(data, at + size - 8)
+
+
+@inlined
+def find_short(slots: Words64, low: Any, high: Any, mixed: Any) -> Any:
+    """As `find_word`, of a word with a high half."""
+    last = slots.size - 4
+    start = np.int64(mixed << np.uint64(2)) & last
+    found = ~start
+    while True:
+        kept = slots[start + 1]
+        if kept & _KEY == high and slots[start] == low:
+            found = start
+            break
+        if kept == 0:
+            found = ~start
+            break
+        start = (start + 4) & last
+    return found
+
+
+@kernel
+def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high: Any, mixed: Any) -> Any:
+    """Returns where a word's slot starts in `slots`, or `~start` of the free slot where it belongs."""
+    if high != 0:
+        return find_short(table.slots, low, high, mixed)
+    last = table.slots.size - 4
+    start = np.int64(mixed << np.uint64(2)) & last
+    while True:
+        kept = table.slots[start + 1]
+        if kept == 0:
+            return ~start
+        if table.slots[start] == low and (kept >> np.uint64(56)) & np.uint64(15) == 0:
+            if _is_in_pool(data, at, size, table.pool, np.int64(kept & _PLACE)):
+                return start
+        start = (start + 4) & last
+
+
+@kernel
+def with_room(table: WordTable, num_words: Any, num_bytes: Any) -> WordTable:
+    """Returns the table with room for so many more words of so many bytes in all."""
+    slots, pool = table.slots, table.pool
+    while 8 * (table.used[USED] + num_words) > slots.size:
+        slots = _with_more_slots(slots)
+    room = table.used[POOL_USED] + num_bytes + 8 * num_words
+    if room > pool.size:
+        pool = grown(pool, room)
+    return WordTable(slots, pool, table.used)
+
+
+@kernel
+def _with_more_slots(slots: Words64) -> Words64:
+    more = np.zeros(2 * slots.size, np.uint64)
+    last = more.size - 4
+    for start in range(0, slots.size, 4):
+        low, high = slots[start], slots[start + 1]
+        if high == 0:
+            continue
+        is_long = (high >> np.uint64(56)) & np.uint64(15) == 0
+        mixed = low if is_long else _mixed(low, high & _KEY)
+        at = np.int64(mixed << np.uint64(2)) & last
+        while more[at + 1] != 0:
+            at = (at + 4) & last
+        more[at : at + 4] = slots[start : start + 4]
+    return more
+
+
+@kernel
+def put_word(table: WordTable, free: Any, data: Int8s, at: Any, size: Any, low: Any, high: Any, flags: Any) -> Any:
+    """Puts a word into a free slot, as `find_word` gives it, and returns where the slot starts; there is room.
+
+    `flags` are the upper four bits of the top byte.
+    """
+    start = ~free
+    if high == 0:
+        place = table.used[POOL_USED]
+        for i in range(8):
+            table.pool[place + i] = (size >> (8 * i)) & 0xFF
+        table.pool[place + 8 : place + 8 + size] = data[at : at + size]
+        table.used[POOL_USED] = place + 8 + size
+        high = np.uint64(place)
+    table.slots[start] = low
+    table.slots[start + 1] = high | (np.uint64(flags) << np.uint64(60))
+    table.used[USED] += 1
+    return start
+
+
+@kernel
+def word_size(table: WordTable, start: Any) -> Any:
+    """Returns the bytes of the word whose slot starts at `start`."""
+    high = table.slots[start + 1]
+    size = np.int64((high >> np.uint64(56)) & np.uint64(15))
+    return size if size > 0 else _pool_size(table.pool, np.int64(high & _PLACE))
+
+
+@kernel
+def copy_word(table: WordTable, start: Any, size: Any, target: Int8s, at: Any) -> None:
+    """Writes the word whose slot starts at `start` to `target`."""
+    low, high = table.slots[start], table.slots[start + 1]
+    if size > LONGEST_SHORT_WORD:
+        place = np.int64(high & _PLACE) + 8
+        target[at : at + size] = table.pool[place : place + size]
+        return
+    for i in range(size):
+        half = low >> np.uint64(8 * i) if i < 8 else high >> np.uint64(8 * i - 64)
+        target[at + i] = half & np.uint64(0xFF)
