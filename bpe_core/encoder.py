@@ -13,6 +13,8 @@ from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, find_slot, grown, ker
 from bpe_core.scanner import character_width, code_point
 from bpe_core.word_table import (
     AHEAD,
+    POOL_START,
+    POOL_USED,
     USED,
     Ring,
     Words64,
@@ -32,7 +34,8 @@ UNKNOWN = -3
 """A character without a symbol is `UNKNOWN - code point` among the symbols of a word."""
 
 _MOST_WORDS_KEPT = 1 << 21
-_LONGEST_WORD_KEPT = 128  # bytes
+_LONGEST_WORD_KEPT = 512  # bytes
+_MOST_BYTES_KEPT = 1 << 28  # of words of more than 15 bytes
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
 _RUN = 4096
@@ -369,10 +372,9 @@ def _encode(
         num_bytes = ends[stop - 1] - start
         if num_bytes >= symbols.size:
             symbols = np.empty(num_bytes + 1, np.int32)
-        if cache.words.used[USED] > _MOST_WORDS_KEPT:
+        if cache.words.used[USED] > _MOST_WORDS_KEPT or cache.words.used[POOL_USED] > _MOST_BYTES_KEPT:
             cache.words.slots[:] = 0
-            cache.words.used[:] = (0, 8)
-            cache.used[0] = 0
+            cache.words.used[USED], cache.words.used[POOL_USED], cache.used[0] = 0, POOL_START, 0
         kept = min(num_bytes, _RUN * _LONGEST_WORD_KEPT)
         words = with_room(cache.words, _RUN, kept)
         kept_ids = cache.ids
@@ -392,7 +394,7 @@ def _encode(
 
 
 def new_merging(merges: Int32s) -> Merging:
-    """Returns the table of merges, int32 of shape `(merges, 3)`. Of equal pairs the last counts, as in the library."""
+    """Returns the table of merges, int32 of shape `(merges, 3)`. Of equal pairs the last counts, as in HF's."""
     left, right, merged = (np.ascontiguousarray(column) for column in merges.T)
     keys = np.full(table_size(len(merges)), EMPTY, np.int64)
     merging = Merging(keys, np.zeros(keys.size, np.int64), merged.astype(np.int32))

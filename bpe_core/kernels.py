@@ -1,6 +1,10 @@
 """What the compiled loops share: how they are compiled, and one hash table from integers to integers."""
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -18,12 +22,40 @@ EMPTY = np.int64(-1)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def _cache_folder() -> str:
+    """Returns where machine code is kept: a folder of its own for each state of this package's sources.
+
+    Numba alone would go by the file of the kernel only, and use old code where a part copied into it has changed.
+    """
+    digest = hashlib.sha256()
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    for base in (home, os.path.join(tempfile.gettempdir(), f"tokenmill-{os.getuid()}")):
+        folder = os.path.join(base, "tokenmill-kernels", digest.hexdigest()[:16])
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return ""
+
+
+_CACHE_FOLDER = _cache_folder()
+
+
 def kernel(function: _Function) -> _Function:
     """Compiles `function` to machine code on first use; the result is kept on disk for later processes.
 
     A kernel releases the interpreter lock and works on NumPy arrays and numbers only.
     """
-    compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    config: Any = numba.config
+    before, config.CACHE_DIR = config.CACHE_DIR, _CACHE_FOLDER
+    try:
+        compiled: Any = numba.njit(cache=True, nogil=True)(function)
+    finally:
+        config.CACHE_DIR = before
     return cast(_Function, compiled)
 
 
@@ -66,10 +98,14 @@ def table_size(num_keys: int) -> int:
     return max(8, 1 << (2 * num_keys - 1).bit_length()) if num_keys > 0 else 8
 
 
+PADDING = 16
+"""Bytes that kernels may read past the end of texts."""
+
+
 def flat_bytes(array: pa.Array) -> tuple[Int8s, Int64s]:
     """Returns the bytes of a string or binary array, and where each value starts in them (int64, one more than values).
 
-    Values follow each other without gaps; a null has none.
+    Values follow each other without gaps; a null has none. At least `PADDING` bytes behind them can be read.
     """
     array = array.cast(pa.large_binary())
     if array.null_count:
@@ -77,4 +113,7 @@ def flat_bytes(array: pa.Array) -> tuple[Int8s, Int64s]:
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     data = array.buffers()[2]
     flat = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    if flat.size < offsets[-1] + PADDING:
+        flat = np.concatenate([flat[offsets[0] : offsets[-1]], np.zeros(PADDING, np.uint8)])
+        return flat[: offsets[-1] - offsets[0]], offsets - offsets[0]
     return flat[offsets[0] : offsets[-1]], offsets - offsets[0]

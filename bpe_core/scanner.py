@@ -307,14 +307,18 @@ class _Automaton:
 
 def _classes(sets: Sequence[Members]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """Returns the class of each code point, and for each class and set whether the set holds it."""
-    numbers = np.zeros(NUM_CODE_POINTS, np.int64)
+    # Characters in the same sets are one class. Neighbours mostly are, so only the first of each run is looked at.
+    edges = np.zeros(NUM_CODE_POINTS, bool)
+    edges[0] = True
     for members in sets:
-        _, numbers = np.unique(numbers * 2 + members, return_inverse=True)
-    representative = np.unique(numbers, return_index=True)[1]
-    held = np.array([members[representative] for members in sets]).T.reshape(representative.size, len(sets))
-    if representative.size > _MOST_CLASSES:
-        raise Unsupported(f"a pattern that tells {representative.size} classes of characters apart")
-    return numbers.astype(np.uint8), held
+        edges[1:] |= members[1:] != members[:-1]
+    starts = np.flatnonzero(edges)
+    rows = np.array([members[starts] for members in sets]).T
+    held, number = np.unique(rows, axis=0, return_inverse=True)
+    if len(held) > _MOST_CLASSES:
+        raise Unsupported(f"a pattern that tells {len(held)} classes of characters apart")
+    lengths = np.diff([*starts, NUM_CODE_POINTS])
+    return np.repeat(number.reshape(-1).astype(np.uint8), lengths), held
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ _FACTOR_LOW, _FACTOR_HIGH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D2
 # The bytes of each half that belong to a word of so many bytes.
 _LOW_MASKS = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(16)], np.uint64)
 _HIGH_MASKS = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(16)], np.uint64)
-_POOL_START = 8  # So that no place is 0, which would look like a free slot.
+POOL_START = 8  # So that no place is 0, which would look like a free slot.
 
 # How many words are in the table, and how much of the pool is taken.
 USED, POOL_USED = range(2)
@@ -71,7 +71,7 @@ def new_ring() -> Ring:
 def new_word_table(capacity: int = FIRST_CAPACITY) -> WordTable:
     """Returns an empty table of `capacity` slots, a power of two."""
     return WordTable(
-        np.zeros(4 * capacity, np.uint64), np.empty(1 << 12, np.uint8), np.array([0, _POOL_START], np.int64)
+        np.zeros(4 * capacity, np.uint64), np.empty(1 << 12, np.uint8), np.array([0, POOL_START], np.int64)
     )
 
 
@@ -117,43 +117,27 @@ def _mixed(low: Any, high: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(32))
 
 
-@kernel
-def _long_key(data: Int8s, at: Any, size: Any) -> Any:
-    """A hash of a long word: of its bytes eight by eight, the last eight of which may overlap those before."""
-    mixed = np.uint64(size)
-    for i in range(at, at + size - 8, 8):
-        mixed = (mixed ^ _load(data, i)) * _FACTOR_LOW
-        mixed ^= mixed >> np.uint64(29)
-    return _mixed(mixed, _load(data, at + size - 8))
-
-
-@kernel
-def _key_near_end(data: Int8s, at: Any, size: Any) -> tuple[Any, Any]:
-    """The key of a short word where sixteen bytes from its start would pass the end of the data."""
-    low, high = np.uint64(0), np.uint64(0)
-    for i in range(size):
-        byte = np.uint64(data[at + i])
-        if i < 8:
-            low |= byte << np.uint64(8 * i)
-        else:
-            high |= byte << np.uint64(8 * i - 64)
-    return low, high
-
-
 @inlined
 def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
-    """Returns the two halves of a word's key, and its hash; a long word's high half is 0."""
-    low, high = np.uint64(0), np.uint64(0)
-    if size > LONGEST_SHORT_WORD:
-        low = _long_key(data, at, size)
-        mixed = low
+    """Returns the two halves of a word's key, and its hash; a long word's low half is its hash, its high half is 0.
+
+    Reads up to 16 bytes from the word's start, which may be past the end of `data`: see `flat_bytes`.
+    """
+    if size <= LONGEST_SHORT_WORD:
+        low = _load(data, at) & _LOW_MASKS[size]
+        high = (_load(data, at + 8) & _HIGH_MASKS[size]) | (np.uint64(size) << np.uint64(56))
+        mixed = (low * _FACTOR_LOW) ^ (high * _FACTOR_HIGH)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTOR_LOW
+        mixed ^= mixed >> np.uint64(32)
     else:
-        if at + 16 <= data.size:
-            low, high = _load(data, at) & _LOW_MASKS[size], _load(data, at + 8) & _HIGH_MASKS[size]
-        else:
-            low, high = _key_near_end(data, at, size)
-        high |= np.uint64(size) << np.uint64(56)
-        mixed = _mixed(low, high)
+        # Eight bytes by eight; the last eight may overlap those before.
+        mixed = np.uint64(size)
+        for i in range(at, at + size - 8, 8):
+            mixed = (mixed ^ _load(data, i)) * _FACTOR_LOW
+            mixed ^= mixed >> np.uint64(29)
+        mixed = (mixed ^ _load(data, at + size - 8)) * _FACTOR_HIGH
+        mixed ^= mixed >> np.uint64(32)
+        low, high = mixed, np.uint64(0)
     return low, high, mixed
 
 
