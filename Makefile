@@ -4,6 +4,8 @@ CONFIG ?= configs/quickstart.yaml
 VENV := .venv
 READY := $(VENV)/.ready
 RUN := $(VENV)/bin
+BENCH := .venv-bench
+BENCH_READY := $(BENCH)/.ready
 
 # Made anew when what is to be installed changes. The packages themselves are used as they stand in this folder.
 $(READY): pyproject.toml
@@ -12,7 +14,7 @@ $(READY): pyproject.toml
 	$(RUN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-.PHONY: help env train tokenize test lint types check clean
+.PHONY: help env train tokenize bench test lint types check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +26,16 @@ train: $(READY)  ## job 1: learn a tokenizer; CONFIG=file.yaml, ARGS="--section.
 
 tokenize: $(READY)  ## job 2: write training shards; CONFIG=file.yaml, ARGS="--section.setting value"
 	$(RUN)/tokenmill tokenize --config $(CONFIG) $(ARGS)
+
+# The peers live in an environment of their own.
+$(BENCH_READY): pyproject.toml benchmarks/requirements.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet --upgrade pip
+	$(BENCH)/bin/python -m pip install --quiet --editable . --requirement benchmarks/requirements.txt
+	touch $@
+
+bench: $(BENCH_READY)  ## time us beside the peers; CORPUS="files", ARGS="--rounds 5 --sections encode"
+	$(BENCH)/bin/python benchmarks/bench.py --corpus $(CORPUS) $(ARGS)
 
 test: $(READY)  ## run the tests; ARGS="-k name"
 	$(RUN)/python -m pytest $(ARGS)
@@ -38,5 +50,5 @@ types: $(READY)
 check: lint types test  ## lint, types and tests: what CI runs
 
 clean:  ## delete the environment, the outputs of the configs and all caches
-	rm -rf $(VENV) build .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(BENCH) build .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find bpe_core pipelines tests -name __pycache__ -prune -exec rm -rf {} +
