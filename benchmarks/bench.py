@@ -347,7 +347,7 @@ def run_section(section: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_processes(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Runs each section and number of threads in a process of its own, whose libraries know the number from the start."""
+    """Runs each section and number of threads in a process of its own, whose libraries know it from the start."""
     all_threads = sorted({1, len(os.sched_getaffinity(0))})
     for section in arguments.sections:
         for threads in (1,) if section == "count" else all_threads:

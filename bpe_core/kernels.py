@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import llvmlite.ir as ir
 import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 Int8s = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
@@ -63,6 +67,39 @@ def inlined(function: _Function) -> _Function:
     """Marks a small part of kernels, which is copied into each of them: a call costs more than what it does."""
     compiled: Any = numba.njit(inline="always")(function)
     return cast(_Function, compiled)
+
+
+def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        loaded = builder.load(pointer)
+        loaded.align = 1
+        return loaded
+
+    return types.uint64(array, types.int64), generate
+
+
+load_eight: Any = intrinsic(_load_code)
+"""`load_eight(array, at)` gives eight bytes from anywhere in a byte array, as a little-endian uint64."""
+
+
+def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), number, number, number])
+        insert: Any = cgutils.get_or_insert_function
+        function = insert(builder.module, function_type, "llvm.prefetch.p0")
+        builder.call(function, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+prefetch: Any = intrinsic(_prefetch_code)
+"""`prefetch(array, at)` asks the processor for the memory of an array's item, which is needed soon."""
 
 
 @kernel

@@ -109,7 +109,7 @@ class MergeLoop:
         # Every merge shortens the words, so there are fewer merges than symbols in them.
         room = min(self.max_merges, words.symbols.size) + self._forced.size
         self._symbols = _base_symbols(alphabet, num_bases + room)
-        self._pairs = count_pairs(self._words)
+        self._pairs = count_pairs(self._words, num_bases)
         self._heap = Heap(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
         self._done = _room_for_merges(room)
         self._rules = Rules(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, find_slot, grown, kernel, pair_key
+from bpe_core.kernels import EMPTY, Int32s, Int64s, find_slot, grown, inlined, kernel, pair_key, prefetch
 from bpe_core.merge_candidates import fill_heap, is_candidate, next_pair, push_pair, with_room
 from bpe_core.merge_state import (
     BETWEEN,
@@ -33,6 +33,8 @@ from bpe_core.merge_state import (
 )
 
 _LEFT, _RIGHT = 0, 1
+_AHEAD = 8
+_SMALL_ALPHABET = 512
 
 
 class Neighbours(NamedTuple):
@@ -53,28 +55,45 @@ class Seen(NamedTuple):
     word: Int32s
 
 
+@inlined
+def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, slot_keys: Int64s, slot_pairs: Int32s) -> Int:
+    """Returns the number of a pair, or -1."""
+    if side > 0:
+        number = np.int64(all_pairs[left * side + right])
+    else:
+        key = pair_key(left, right)
+        slot = find_slot(slot_keys, key)
+        number = np.int64(slot_pairs[slot]) if slot_keys[slot] == key else np.int64(-1)
+    return number
+
+
 @kernel
-def count_pairs(words: Words) -> Pairs:
+def count_pairs(words: Words, num_bases: Int) -> Pairs:
     """Counts all pairs, and lists for each pair the words that hold it, in the order of the words."""
+    # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
+    side = num_bases if num_bases <= _SMALL_ALPHABET else 0
+    all_pairs = np.full(side * side, -1, np.int32)
     keys, counts = np.empty(1024, np.int64), np.empty(1024, np.int64)
     sizes, last_word = np.empty(1024, np.int32), np.empty(1024, np.int32)
     slot_keys, slot_pairs = np.full(4096, EMPTY, np.int64), np.empty(4096, np.int32)
     num_pairs, num_listed = 0, 0
     for w in range(words.lengths.size):
         for i in range(words.starts[w], words.starts[w] + words.lengths[w] - 1):
-            key = pair_key(words.symbols[i], words.symbols[i + 1])
-            slot = find_slot(slot_keys, key)
-            if slot_keys[slot] == EMPTY:
+            left, right = np.int64(words.symbols[i]), np.int64(words.symbols[i + 1])
+            pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
+            if pair < 0:
                 if num_pairs == keys.size:
                     keys, counts = grown(keys, 0), grown(counts, 0)
                     sizes, last_word = grown(sizes, 0), grown(last_word, 0)
                     slot_keys, slot_pairs = _rebuilt(keys, num_pairs, slot_keys.size * 2)
-                    slot = find_slot(slot_keys, key)
-                slot_keys[slot], slot_pairs[slot] = key, num_pairs
-                keys[num_pairs], counts[num_pairs] = key, 0
-                sizes[num_pairs], last_word[num_pairs] = 0, -1
+                pair = num_pairs
+                key = pair_key(left, right)
+                slot = find_slot(slot_keys, key)
+                slot_keys[slot], slot_pairs[slot] = key, pair
+                if side > 0:
+                    all_pairs[left * side + right] = pair
+                keys[pair], counts[pair], sizes[pair], last_word[pair] = key, 0, 0, -1
                 num_pairs += 1
-            pair = slot_pairs[slot]
             counts[pair] += words.occurrences[w]
             if last_word[pair] != w:
                 last_word[pair] = w
@@ -90,7 +109,8 @@ def count_pairs(words: Words) -> Pairs:
     listed = np.empty(num_listed, np.int32)
     for w in range(words.lengths.size):
         for i in range(words.starts[w], words.starts[w] + words.lengths[w] - 1):
-            pair = slot_pairs[find_slot(slot_keys, pair_key(words.symbols[i], words.symbols[i + 1]))]
+            left, right = np.int64(words.symbols[i]), np.int64(words.symbols[i + 1])
+            pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
             if last_word[pair] != w:
                 last_word[pair] = w
                 listed[fill[pair]] = w
@@ -165,7 +185,18 @@ def _rewrite_words(
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     num_seen, between = np.int64(0), np.int64(0)
     near.num_touched[:] = 0
-    for at in range(pairs.list_start[pair], pairs.list_start[pair] + pairs.list_size[pair]):
+    first, last = pairs.list_start[pair], pairs.list_start[pair] + pairs.list_size[pair]
+    for at in range(first, last):
+        # The words lie anywhere in memory: ask for what is needed of the next ones, then for their symbols.
+        if at + 2 * _AHEAD < last:
+            later = np.int64(pairs.listed[at + 2 * _AHEAD])
+            prefetch(words.starts, later)
+            prefetch(words.lengths, later)
+            prefetch(words.occurrences, later)
+        if at + _AHEAD < last:
+            symbols = words.starts[pairs.listed[at + _AHEAD]]
+            prefetch(words.symbols, symbols)
+            prefetch(words.symbols, symbols + 16)
         w = pairs.listed[at]
         start, count = words.starts[w], words.occurrences[w]
         stop = start + words.lengths[w]

@@ -8,14 +8,10 @@ Of the top byte only the lower four bits belong to the key (0 for a long word); 
 
 from typing import Any, NamedTuple
 
-import llvmlite.ir as ir
 import numpy as np
 import numpy.typing as npt
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from bpe_core.kernels import Int8s, Int64s, grown, inlined, kernel
+from bpe_core.kernels import Int8s, Int64s, grown, inlined, kernel, load_eight, prefetch
 
 Words64 = npt.NDArray[np.uint64]
 
@@ -75,41 +71,6 @@ def new_word_table(capacity: int = FIRST_CAPACITY) -> WordTable:
     )
 
 
-def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
-    """Eight bytes from anywhere in a byte array, as a little-endian uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-        loaded = builder.load(pointer)
-        loaded.align = 1
-        return loaded
-
-    return types.uint64(array, types.int64), generate
-
-
-_load: Any = intrinsic(_load_code)
-
-
-def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
-    """Asks the processor for the memory of an array's item, which is needed soon."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), number, number, number])
-        insert: Any = cgutils.get_or_insert_function
-        function = insert(builder.module, function_type, "llvm.prefetch.p0")
-        builder.call(function, [pointer, number(0), number(3), number(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), generate
-
-
-_prefetch: Any = intrinsic(_prefetch_code)
-
-
 @inlined
 def _mixed(low: Any, high: Any) -> Any:
     mixed = (low * _FACTOR_LOW) ^ (high * _FACTOR_HIGH)
@@ -124,8 +85,8 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
     Reads up to 16 bytes from the word's start, which may be past the end of `data`: see `flat_bytes`.
     """
     if size <= LONGEST_SHORT_WORD:
-        low = _load(data, at) & _LOW_MASKS[size]
-        high = (_load(data, at + 8) & _HIGH_MASKS[size]) | (np.uint64(size) << np.uint64(56))
+        low = load_eight(data, at) & _LOW_MASKS[size]
+        high = (load_eight(data, at + 8) & _HIGH_MASKS[size]) | (np.uint64(size) << np.uint64(56))
         mixed = (low * _FACTOR_LOW) ^ (high * _FACTOR_HIGH)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTOR_LOW
         mixed ^= mixed >> np.uint64(32)
@@ -133,9 +94,9 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
         # Eight bytes by eight; the last eight may overlap those before.
         mixed = np.uint64(size)
         for i in range(at, at + size - 8, 8):
-            mixed = (mixed ^ _load(data, i)) * _FACTOR_LOW
+            mixed = (mixed ^ load_eight(data, i)) * _FACTOR_LOW
             mixed ^= mixed >> np.uint64(29)
-        mixed = (mixed ^ _load(data, at + size - 8)) * _FACTOR_HIGH
+        mixed = (mixed ^ load_eight(data, at + size - 8)) * _FACTOR_HIGH
         mixed ^= mixed >> np.uint64(32)
         low, high = mixed, np.uint64(0)
     return low, high, mixed
@@ -144,12 +105,12 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
 @inlined
 def prefetch_slot(slots: Words64, mixed: Any) -> None:
     """Asks for the slot of a hash ahead of its use."""
-    _prefetch(slots, 4 * np.int64(mixed & np.uint64((slots.size >> 2) - 1)))
+    prefetch(slots, 4 * np.int64(mixed & np.uint64((slots.size >> 2) - 1)))
 
 
 @kernel
 def _pool_size(pool: Int8s, place: Any) -> Any:
-    return np.int64(_load(pool, place))
+    return np.int64(load_eight(pool, place))
 
 
 @kernel
@@ -158,9 +119,9 @@ def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any
         return False
     kept = place + 8
     for i in range(0, size - 8, 8):
-        if _load(pool, kept + i) != _load(data, at + i):
+        if load_eight(pool, kept + i) != load_eight(data, at + i):
             return False
-    return _load(pool, kept + size - 8) == _load(data, at + size - 8)
+    return load_eight(pool, kept + size - 8) == load_eight(data, at + size - 8)
 
 
 @inlined
