@@ -83,7 +83,7 @@ def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTa
     slots = table.slots
     num_words = ends.size // stride
     for ahead in range(num_words + AHEAD):
-        place = ahead & (AHEAD - 1)
+        place = np.uint64(ahead & (AHEAD - 1))
         if ahead >= AHEAD:
             low, high, mixed = ring.low[place], ring.high[place], ring.mixed[place]
             if high != 0:

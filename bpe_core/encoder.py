@@ -257,7 +257,7 @@ def _find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, words: WordTab
     slots = words.slots
     num_words = ends.size // stride
     for ahead in range(num_words + AHEAD):
-        place = ahead & (AHEAD - 1)
+        place = np.uint64(ahead & (AHEAD - 1))
         if ahead >= AHEAD:
             low, high, mixed = ring.low[place], ring.high[place], ring.mixed[place]
             if high != 0:
@@ -284,20 +284,20 @@ def _known_ids(
     Writes to `last_id` where each word's ids end; returns the word that is not found, or how many there are.
     """
     for word in range(first, found.size):
-        slot = found[word]
-        if slot < 0:
+        if found[word] < 0:
             return word
-        count = np.int64(slots[slot + 1] >> np.uint64(60))
-        low, high = slots[slot + 2], slots[slot + 3]
+        slot, to = np.uint64(found[word]), np.uint64(at)
+        count = np.int64(slots[slot + np.uint64(1)] >> np.uint64(60))
+        low, high = slots[slot + np.uint64(2)], slots[slot + np.uint64(3)]
         if count == _ELSEWHERE:
             count = np.int64(high)
             for i in range(count):
                 ids[at + i] = kept_ids[np.int64(low) + i]
         else:
-            ids[at] = np.int32(low)
-            ids[at + 1] = np.int32(low >> np.uint64(32))
-            ids[at + 2] = np.int32(high)
-            ids[at + 3] = np.int32(high >> np.uint64(32))
+            ids[to] = np.int32(low)
+            ids[to + np.uint64(1)] = np.int32(low >> np.uint64(32))
+            ids[to + np.uint64(2)] = np.int32(high)
+            ids[to + np.uint64(3)] = np.int32(high >> np.uint64(32))
         at += count
         last_id[word] = at
     return found.size

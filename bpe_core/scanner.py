@@ -404,14 +404,15 @@ def compile_patterns(expressions: Sequence[str]) -> Tables:
 @kernel
 def code_point(data: Int8s, at: Any) -> Any:
     """Returns the character at `at`, which is not ASCII, of valid UTF-8."""
-    lead = np.int64(data[at])
+    place = np.uint64(at)
+    lead = np.int64(data[place])
+    second = np.int64(data[place + np.uint64(1)]) & 0x3F
     if lead < 0xE0:
-        return ((lead & 0x1F) << 6) | (np.int64(data[at + 1]) & 0x3F)
-    second = np.int64(data[at + 1]) & 0x3F
+        return ((lead & 0x1F) << 6) | second
+    third = np.int64(data[place + np.uint64(2)]) & 0x3F
     if lead < 0xF0:
-        return ((lead & 0x0F) << 12) | (second << 6) | (np.int64(data[at + 2]) & 0x3F)
-    third = np.int64(data[at + 2]) & 0x3F
-    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (np.int64(data[at + 3]) & 0x3F)
+        return ((lead & 0x0F) << 12) | (second << 6) | third
+    return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (np.int64(data[place + np.uint64(3)]) & 0x3F)
 
 
 @kernel
@@ -423,25 +424,27 @@ def character_width(lead: Any) -> Any:
 @kernel
 def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s) -> Any:
     """Returns where the match ends that starts at `start`; `start` itself where there is none."""
-    row = first
+    # Places in `moves` are unsigned: a signed index would be checked for being negative at every step.
+    row = np.uint64(first)
     end = start
     at = start
     while at < stop:
-        byte = data[at]
+        byte = data[np.uint64(at)]
         if byte < 0x80:
-            entry = moves[row + byte]
+            entry = moves[row + np.uint64(byte)]
             step = 1
         else:
             code = code_point(data, at)
-            entry = moves[row + 128 + classes[block[code >> 7] + (code & 127)]]
+            kind = classes[np.uint64(block[np.uint64(code >> 7)]) + np.uint64(code & 127)]
+            entry = moves[row + np.uint64(128) + np.uint64(kind)]
             step = character_width(byte)
         if entry & 1:
             end = at
-        row = np.int64(entry >> 1)
+        row = np.uint64(np.uint32(entry) >> np.uint32(1))
         if row == 0:
             return end
         at += step
-    if moves[row + 255] & 1:
+    if moves[row + np.uint64(255)] & 1:
         end = stop
     return end
 

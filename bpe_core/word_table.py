@@ -127,18 +127,18 @@ def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any
 @inlined
 def find_short(slots: Words64, low: Any, high: Any, mixed: Any) -> Any:
     """As `find_word`, of a word with a high half."""
-    last = slots.size - 4
-    start = np.int64(mixed << np.uint64(2)) & last
-    found = ~start
+    last = np.uint64(slots.size - 4)
+    start = (mixed << np.uint64(2)) & last
+    found = np.int64(start)
     while True:
-        kept = slots[start + 1]
+        kept = slots[start + np.uint64(1)]
         if kept & _KEY == high and slots[start] == low:
-            found = start
+            found = np.int64(start)
             break
         if kept == 0:
-            found = ~start
+            found = ~np.int64(start)
             break
-        start = (start + 4) & last
+        start = (start + np.uint64(4)) & last
     return found
 
 
