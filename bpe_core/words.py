@@ -116,7 +116,12 @@ class Words:
         return text.translate(_lower_case()) if self.lowercase else text
 
     def normalize_batch(self, texts: pa.Array) -> pa.Array:
-        """Returns an array of strings with each text as `normalize` gives it; a null stays a null."""
+        """Returns an array of strings with each text as `normalize` gives it; a null stays a null.
+
+        Raises:
+            ValueError: a text is not UTF-8, which Arrow's own string arrays may hold and kernels may not.
+        """
+        texts = _checked(texts)
         if self.unicode == "none" and not self.lowercase:
             return texts
         normalized = (None if text is None else self.normalize(text) for text in texts.to_pylist())
@@ -188,6 +193,19 @@ class Words:
         if self.keep_gaps and end < len(text):
             spans.append((shift + end, shift + len(text)))
         return spans
+
+
+def _checked(texts: pa.Array) -> pa.Array:
+    in_bytes = texts.cast(pa.large_binary())
+    try:
+        return in_bytes.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        for row, value in enumerate(in_bytes.to_pylist()):
+            try:
+                (value or b"").decode()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"row {row} of the texts is not UTF-8: {error}; repair or leave it out") from error
+        raise
 
 
 @cache

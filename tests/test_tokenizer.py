@@ -15,7 +15,7 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, Merges, Tokenizer, Words, learn_merges
+from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, learn_merges
 from bpe_core.alphabet import MARKER
 from bpe_core.encoder import _merge_long, _merge_short, _merge_word, new_merging
 
@@ -213,6 +213,18 @@ def test_a_batch_equals_its_rows(string_type: pa.DataType) -> None:
     batch = tokenizer.encode_batch(chunked)
     assert batch.num_chunks == 3
     assert rows(batch) == expected
+
+
+def test_bytes_that_are_not_utf8_are_refused_with_their_row() -> None:
+    raw = pa.array([b"fine", b"a\xffb", b"\xf8\xbf\xbf\xbf"])
+    texts = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
+    tokenizer = Tokenizer.train(TEXTS, num_merges=5)
+    with pytest.raises(ValueError, match=r"row 1 of the texts is not UTF-8: .*0xff in position 1"):
+        tokenizer.encode_batch(texts)
+    with pytest.raises(ValueError, match="row 1 of the texts is not UTF-8"):
+        count_words(texts)
+    with pytest.raises(ValueError, match="row 0 of the texts is not UTF-8"):
+        count_words(texts.slice(2))
 
 
 def test_batches_of_nothing() -> None:
