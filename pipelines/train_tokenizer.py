@@ -207,7 +207,7 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
             size = loop.size
             _console.print(
                 f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different "
-                f"pairs; this holds {size['bytes'] / 1e6:,.1f} MB, and up to four times that at its peak"
+                f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays"
             )
             return
         speed = f"{progress.num_merges / max(1e-6, now - started):,.0f}/s"

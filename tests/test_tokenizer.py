@@ -227,6 +227,20 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_row() -> None:
         count_words(texts.slice(2))
 
 
+def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
+    tokenizer = Tokenizer.train(["the quick brown fox jumps over 12 lazy dogs"], num_merges=40)
+    letters = np.random.default_rng(1).integers(97, 123, (2_400_000, 9), np.uint8)
+    letters[:, -1] = ord(" ")
+    batches = [pa.array([part.tobytes().decode()]) for part in np.split(letters, 8)]
+    for batch in batches:
+        tokenizer.encode_batch(batch)
+    (cache,) = tokenizer._encoder._caches
+    assert cache.words.used[0] < 2_200_000  # Of 2.4 million different words: it was emptied on the way.
+    fresh = Tokenizer.from_json(tokenizer.files()["tokenizer.json"])
+    for batch in (batches[0], batches[-1]):
+        assert tokenizer.encode_batch(batch).equals(fresh.encode_batch(batch))
+
+
 def test_batches_of_nothing() -> None:
     tokenizer = Tokenizer.train(TEXTS, num_merges=5)
     assert rows(tokenizer.encode_batch(pa.array([], pa.string()))) == []
