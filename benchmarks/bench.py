@@ -307,7 +307,9 @@ def shards_section(texts: list[str], threads: int, vocab_size: int, folder: Path
                 pq.read_table(shard),
                 output / f"{shard.parent.name}-{shard.name}",
                 compression="zstd",
-                compression_level=3,
+                compression_level=1,
+                use_dictionary=False,
+                write_statistics=False,
             )
 
     def ours_kept(output: Path) -> Any:

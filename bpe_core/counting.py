@@ -9,16 +9,13 @@ import pyarrow.compute as pc
 
 from bpe_core.kernels import Int8s, Int64s, flat_bytes, kernel
 from bpe_core.word_table import (
-    AHEAD,
     USED,
-    Ring,
     WordTable,
     copy_word,
-    find_short,
+    find_run,
     find_word,
-    new_ring,
+    new_keys,
     new_word_table,
-    prefetch_slot,
     put_word,
     with_room,
     word_key,
@@ -65,45 +62,37 @@ class WordCounter:
 @kernel
 def _count(data: Int8s, offsets: Int64s, ends: Int64s, stride: Any, table: WordTable) -> WordTable:
     """Adds the words of texts to a table: how often each occurs, and its place in the order of appearance."""
-    ring = new_ring()
+    keys, found = new_keys(), np.empty(_RUN, np.int64)
     run = stride * _RUN
     # With stride 1 texts follow each other without gaps, and so do the words of all of them.
     start = offsets[0]
     for first in range(0, ends.size, run):
         stop = min(first + run, ends.size)
         table = with_room(table, _RUN, ends[stop - 1] - start)
-        _count_run(data, start, ends[first:stop], stride, table, ring)
+        run_ends, run_found = ends[first:stop], found[: (stop - first) // stride]
+        find_run(data, start, run_ends, stride, table, keys, run_found)
+        _count_run(data, start, run_ends, stride, table, run_found)
         start = ends[stop - 1]
     return table
 
 
 @kernel
-def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, ring: Ring) -> None:
-    """Adds words that follow each other from `start` on to a table, which has room for them."""
-    slots = table.slots
-    num_words = ends.size // stride
-    for ahead in range(num_words + AHEAD):
-        place = np.uint64(ahead & (AHEAD - 1))
-        if ahead >= AHEAD:
-            low, high, mixed = ring.low[place], ring.high[place], ring.mixed[place]
-            if high != 0:
-                slot = find_short(slots, low, high, mixed)
-            else:
-                slot = find_word(table, data, ring.start[place], ring.size[place], low, high, mixed)
+def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, found: Int64s) -> None:
+    """Counts words that were looked up; those that are new go to the table, which has room for them."""
+    slots, pool, used = table
+    for word in range(found.size):
+        slot = found[word]
+        if slot < 0:
+            first = ends[2 * word] if stride == 2 else (ends[word - 1] if word > 0 else start)
+            size = ends[stride * word + stride - 1] - first
+            # It may have stood earlier in this run.
+            low, high, mixed = word_key(data, first, size)
+            slot = find_word(table, data, first, size, low, high, mixed)
             if slot < 0:
-                order = np.uint64(table.used[USED])
-                slot = put_word(table, slot, data, ring.start[place], ring.size[place], low, high, 0)
+                order = np.uint64(used[USED])
+                slot = put_word(slots, pool, used, slot, data, first, size, low, high, 0)
                 slots[slot + 2], slots[slot + 3] = 0, order
-            slots[slot + 2] += np.uint64(1)
-        if ahead < num_words:
-            if stride == 2:
-                start = ends[2 * ahead]
-            end = ends[stride * ahead + stride - 1]
-            low, high, mixed = word_key(data, start, end - start)
-            prefetch_slot(slots, mixed)
-            ring.start[place], ring.size[place] = start, end - start
-            ring.low[place], ring.high[place], ring.mixed[place] = low, high, mixed
-            start = end
+        slots[np.uint64(slot + 2)] += np.uint64(1)
 
 
 @kernel

@@ -84,6 +84,20 @@ load_eight: Any = intrinsic(_load_code)
 """`load_eight(array, at)` gives eight bytes from anywhere in a byte array, as a little-endian uint64."""
 
 
+def _store_code(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        builder.store(arguments[2], pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.uint64), generate
+
+
+store_eight: Any = intrinsic(_store_code)
+"""`store_eight(array, at, value)` is the reverse of `load_eight`."""
+
+
 def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -100,6 +114,24 @@ def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
 
 prefetch: Any = intrinsic(_prefetch_code)
 """`prefetch(array, at)` asks the processor for the memory of an array's item, which is needed soon."""
+
+
+def _least_code(typing_context: Any, array: Any, at: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        vector = ir.VectorType(ir.IntType(32), 16)
+        loaded = builder.load(builder.bitcast(builder.gep(data, [arguments[1]]), vector.as_pointer()))
+        loaded.align = 4
+        function_type = ir.FunctionType(ir.IntType(32), [vector])
+        insert: Any = cgutils.get_or_insert_function
+        function = insert(builder.module, function_type, "llvm.vector.reduce.umin.v16i32")
+        return builder.call(function, [loaded])
+
+    return types.uint32(array, types.int64), generate
+
+
+least_of_sixteen: Any = intrinsic(_least_code)
+"""`least_of_sixteen(array, at)` gives the least of sixteen uint32 from `array[at]` on, by one vector."""
 
 
 @kernel

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import Int8s, Int64s, grown, inlined, kernel, load_eight, prefetch
+from bpe_core.kernels import Int8s, Int64s, grown, inlined, kernel, load_eight, prefetch, store_eight
 
 Words64 = npt.NDArray[np.uint64]
 
@@ -38,7 +38,7 @@ class WordTable(NamedTuple):
     used: Int64s
 
 
-class Ring(NamedTuple):
+class Keys(NamedTuple):
     """Words whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
 
     start: Int64s
@@ -48,19 +48,18 @@ class Ring(NamedTuple):
     mixed: Words64
 
 
-AHEAD = 16
-"""Words in a ring; a power of two."""
+MOST_KEYS = 128
 
 
 @kernel
-def new_ring() -> Ring:
-    """Returns a ring; what is in it has no meaning yet."""
-    return Ring(
-        np.empty(AHEAD, np.int64),
-        np.empty(AHEAD, np.int64),
-        np.empty(AHEAD, np.uint64),
-        np.empty(AHEAD, np.uint64),
-        np.empty(AHEAD, np.uint64),
+def new_keys() -> Keys:
+    """Returns room for `MOST_KEYS` words; what is in it has no meaning yet."""
+    return Keys(
+        np.empty(MOST_KEYS, np.int64),
+        np.empty(MOST_KEYS, np.int64),
+        np.empty(MOST_KEYS, np.uint64),
+        np.empty(MOST_KEYS, np.uint64),
+        np.empty(MOST_KEYS, np.uint64),
     )
 
 
@@ -102,10 +101,24 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
     return low, high, mixed
 
 
-@inlined
-def prefetch_slot(slots: Words64, mixed: Any) -> None:
-    """Asks for the slot of a hash ahead of its use."""
-    prefetch(slots, 4 * np.int64(mixed & np.uint64((slots.size >> 2) - 1)))
+@kernel
+def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words64, keys: Keys) -> None:
+    """Writes the keys of at most `MOST_KEYS` words that follow each other from `start` on, and asks for their slots.
+
+    `ends` are where words end, or with a stride of 2 where each starts and ends.
+    """
+    starts, sizes, lows, highs, mixeds = keys
+    last = np.uint64((slots.size >> 2) - 1)
+    for word in range(ends.size // stride):
+        if stride == 2:
+            start = ends[2 * word]
+        end = ends[np.uint64(stride * word + stride - 1)]
+        low, high, mixed = word_key(data, start, end - start)
+        prefetch(slots, 4 * np.int64(mixed & last))
+        place = np.uint64(word)
+        starts[place], sizes[place] = start, end - start
+        lows[place], highs[place], mixeds[place] = low, high, mixed
+        start = end
 
 
 @kernel
@@ -160,12 +173,32 @@ def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high:
 
 
 @kernel
+def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
+    """Writes to `found` the slot of each word, or `~slot` of a free one, for words that follow each other.
+
+    `ends` are where words end, or with a stride of 2 where each starts and ends. Each slot's memory is asked for ahead.
+    """
+    slots = table.slots
+    for first in range(0, found.size, MOST_KEYS):
+        stop = min(first + MOST_KEYS, found.size)
+        _read_keys(data, start, ends[stride * first : stride * stop], stride, slots, keys)
+        for word in range(first, stop):
+            place = np.uint64(word - first)
+            low, high, mixed = keys.low[place], keys.high[place], keys.mixed[place]
+            if high != 0:
+                found[np.uint64(word)] = find_short(slots, low, high, mixed)
+            else:
+                found[word] = find_word(table, data, keys.start[place], keys.size[place], low, high, mixed)
+        start = ends[stride * stop - 1]
+
+
+@kernel
 def with_room(table: WordTable, num_words: Any, num_bytes: Any) -> WordTable:
     """Returns the table with room for so many more words of so many bytes in all."""
     slots, pool = table.slots, table.pool
     while 8 * (table.used[USED] + num_words) > slots.size:
         slots = _with_more_slots(slots)
-    room = table.used[POOL_USED] + num_bytes + 8 * num_words
+    room = table.used[POOL_USED] + num_bytes + 8 * (num_words + 1)
     if room > pool.size:
         pool = grown(pool, room)
     return WordTable(slots, pool, table.used)
@@ -188,23 +221,38 @@ def _with_more_slots(slots: Words64) -> Words64:
     return more
 
 
-@kernel
-def put_word(table: WordTable, free: Any, data: Int8s, at: Any, size: Any, low: Any, high: Any, flags: Any) -> Any:
+@inlined
+def put_word(
+    slots: Words64,
+    pool: Int8s,
+    used: Int64s,
+    free: Any,
+    data: Int8s,
+    at: Any,
+    size: Any,
+    low: Any,
+    high: Any,
+    flags: Any,
+) -> Any:
     """Puts a word into a free slot, as `find_word` gives it, and returns where the slot starts; there is room.
 
-    `flags` are the upper four bits of the top byte.
+    `flags` are the upper four bits of the top byte. The table's arrays come one by one: an inlined function that took
+    them as a tuple would count references to each.
     """
     start = ~free
+    upper = high
     if high == 0:
-        place = table.used[POOL_USED]
-        for i in range(8):
-            table.pool[place + i] = (size >> (8 * i)) & 0xFF
-        table.pool[place + 8 : place + 8 + size] = data[at : at + size]
-        table.used[POOL_USED] = place + 8 + size
-        high = np.uint64(place)
-    table.slots[start] = low
-    table.slots[start + 1] = high | (np.uint64(flags) << np.uint64(60))
-    table.used[USED] += 1
+        place = used[POOL_USED]
+        store_eight(pool, place, size)
+        place += 8
+        # Eight bytes at a time, up to seven too many.
+        for i in range(0, size, 8):
+            store_eight(pool, place + i, load_eight(data, at + i))
+        used[POOL_USED] = place + size
+        upper = np.uint64(place - 8)
+    slots[start] = low
+    slots[start + 1] = upper | (np.uint64(flags) << np.uint64(60))
+    used[USED] += 1
     return start
 
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 import regex
 
 from bpe_core.kernels import Int8s, Int64s
-from bpe_core.scanner import Tables, Unsupported, compile_patterns, cut_texts
+from bpe_core.scanner import cut_texts
+from bpe_core.scanner_tables import Tables, Unsupported, compile_patterns
 
 Normalization = Literal["none", "NFC", "NFD", "NFKC", "NFKD"]
 

@@ -144,7 +144,7 @@ class Shards(_Group):
     provenance: bool = Field(True, description="add source_file, source_row and source_part to each row")
     task_bytes: int = Field(64 << 20, gt=0, description="text that one task reads, in bytes, about")
     row_group_bytes: int = Field(32 << 20, gt=0, description="padded ids in one row group, in bytes, about")
-    compression_level: int = Field(3, ge=1, le=22, description="of zstd")
+    compression_level: int = Field(1, ge=1, le=22, description="of zstd")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

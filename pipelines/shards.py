@@ -53,11 +53,17 @@ class _Shard:
         self._waiting: list[pa.Table] = []
         self._num_waiting = 0
         self._file = files.create_raw(path)
+        # Ids and masks are written plain, without statistics, which no reader of theirs asks for: measured, that is
+        # smaller and a third faster than Arrow's own choice. (Byte-stream split is better still, but not all can read
+        # it.) Rows and the columns carried along keep both.
+        flat = [field.name for field in format.schema if not pa.types.is_list(field.type)]
         self._writer = pq.ParquetWriter(
             self._file,
             format.schema,
             compression="zstd",
             compression_level=format.settings.compression_level,
+            use_dictionary=flat,
+            write_statistics=flat,
         )
         self.path = path
         self.num_rows = 0

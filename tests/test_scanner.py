@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bpe_core import PATTERNS, Words
 from bpe_core.characters import NUM_CODE_POINTS, category
-from bpe_core.scanner import Unsupported, compile_patterns
+from bpe_core.scanner_tables import Unsupported, compile_patterns
 
 NAMED = sorted(PATTERNS)
 

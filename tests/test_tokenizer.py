@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 
 from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, learn_merges
 from bpe_core.alphabet import MARKER
-from bpe_core.encoder import _merge_long, _merge_short, _merge_word, new_merging
+from bpe_core.word_merging import (
+    MOST_SYMBOLS,
+    SCAN_LIMIT,
+    Merging,
+    merge_scanning,
+    merge_with_heap,
+    new_merging,
+    new_scratch,
+)
 
 TEXTS = [
     "the cat sat on the mat, the cat's hat",
@@ -78,7 +87,18 @@ def test_char_ids_equal_the_slow_encoder(placement: Any, counts: dict[str, int],
     ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 500])
+def merged_by_scanning(symbols: Sequence[int], table: Merging) -> list[int]:
+    scratch = new_scratch()
+    scratch.symbols[1 : len(symbols) + 1] = symbols
+    return scratch.symbols[1 : merge_scanning(len(symbols), table, scratch) + 1].tolist()
+
+
+def merged_with_heap(symbols: Sequence[int], table: Merging) -> list[int]:
+    copy = np.array(symbols, np.int32)
+    return copy[: merge_with_heap(copy, table)].tolist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 63, 64, 500, SCAN_LIMIT])
 @pytest.mark.parametrize("seed", range(5))
 def test_short_and_long_words_are_merged_alike(size: int, seed: int) -> None:
     numbers = np.random.default_rng(seed)
@@ -87,13 +107,7 @@ def test_short_and_long_words_are_merged_alike(size: int, seed: int) -> None:
     table = new_merging(np.stack([merges.left, merges.right, merges.merged], axis=1))
     symbols = numbers.choice(merges.alphabet.symbols.index(b"a") + np.arange(2), size).astype(np.int32)
     symbols[numbers.random(size) < 0.02] = -7  # An unknown character, which never merges.
-    short, long, either = symbols.copy(), symbols.copy(), symbols.copy()
-    num_short, num_long, num_either = (
-        _merge_short(short, *table),
-        _merge_long(long, *table),
-        _merge_word(either, *table),
-    )
-    assert short[:num_short].tolist() == long[:num_long].tolist() == either[:num_either].tolist()
+    assert merged_by_scanning(symbols.tolist(), table) == merged_with_heap(symbols.tolist(), table)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
@@ -106,10 +120,13 @@ def test_merges_out_of_order_are_followed_by_rank(order: list[int]) -> None:
     for seed in range(50):
         symbols = np.random.default_rng(seed).integers(0, 2, 30).astype(np.int32)
         expected = [token for token, _ in slow.encode([(names[s], False) for s in symbols], ranked)]
-        for merge in (_merge_short, _merge_long):
-            copy = symbols.copy()
-            size = merge(copy, *tables)
-            assert [names[s] for s in copy[:size]] == expected
+        for merge in (merged_by_scanning, merged_with_heap):
+            assert [names[s] for s in merge(symbols.tolist(), tables)] == expected
+
+
+def test_more_ids_than_a_table_of_merges_holds_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 merges with ids up to 2097152: the most is 2097151"):
+        new_merging(np.array([[0, 1, MOST_SYMBOLS + 1]], np.int32))
 
 
 @pytest.mark.parametrize(
