@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int8s, Int64s, flat_bytes, kernel
+from bpe_core.kernels import Int8s, Int64s, flat_bytes, kernel, part
 from bpe_core.word_table import (
     USED,
     WordTable,
@@ -76,7 +76,7 @@ def _count(data: Int8s, offsets: Int64s, ends: Int64s, stride: Any, table: WordT
     return table
 
 
-@kernel
+@part
 def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, found: Int64s) -> None:
     """Counts words that were looked up; those that are new go to the table, which has room for them."""
     slots, pool, used = table

@@ -9,7 +9,7 @@ import numpy as np
 
 from bpe_core.alphabet import MARKER, Alphabet
 from bpe_core.characters import NUM_CODE_POINTS
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel
+from bpe_core.kernels import Int8s, Int32s, Int64s, copied, grown, kernel, part
 from bpe_core.scanner import character_width, code_point
 from bpe_core.word_merging import (
     SCAN_LIMIT,
@@ -68,7 +68,7 @@ class Cache(NamedTuple):
     used: Int64s  # of `ids`
 
 
-@kernel
+@part
 def _spell(data: Int8s, start: Any, stop: Any, spelling: Spelling, symbols: Int32s, first: Any) -> Any:
     """Writes a word's base symbols to `symbols[first:]`; returns how many there are."""
     to = first
@@ -95,7 +95,7 @@ def _spell(data: Int8s, start: Any, stop: Any, spelling: Spelling, symbols: Int3
     return to - first
 
 
-@kernel
+@part
 def _merge_new(
     data: Int8s,
     start: Any,
@@ -149,7 +149,7 @@ def _merge_new(
         found[word] = slot
 
 
-@kernel
+@part
 def _known_ids(
     found: Int64s, first: Any, slots: Words64, kept_ids: Int32s, ids: Int32s, at: Any, last_id: Int64s
 ) -> Any:
@@ -177,7 +177,7 @@ def _known_ids(
     return found.size
 
 
-@kernel
+@part
 def _encode_run(
     data: Int8s,
     start: Any,
@@ -235,7 +235,7 @@ def _encode(
     for first in range(0, ends.size, run):
         stop = min(first + run, ends.size)
         if cache.words.used[USED] > _MOST_WORDS_KEPT or cache.words.used[POOL_USED] > _MOST_BYTES_KEPT:
-            cache.words.slots[:] = 0
+            cache.words.slots.fill(0)
             cache.words.used[USED], cache.words.used[POOL_USED], cache.used[0] = 0, POOL_START, 0
         kept = min(ends[stop - 1] - start, _RUN * _LONGEST_WORD_KEPT)
         words = with_room(cache.words, _RUN, kept)
@@ -253,8 +253,10 @@ def _encode(
             text_ids[text] = last_id[word - 1] if word > 0 else before
             text += 1
         start = ends[stop - 1]
-    text_ids[text:] = at
-    return cache, ids[:at].copy(), text_ids
+    while text < first_end.size:
+        text_ids[text] = at
+        text += 1
+    return cache, copied(ids, 0, at), text_ids
 
 
 class Encoder:

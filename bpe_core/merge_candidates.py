@@ -7,14 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel
-from bpe_core.merge_state import HEAP_READY, HEAP_SIZE, NUM_PAIRS, Heap, Int, Pairs, Rules, Symbols, Words, joined
+from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel, part
+from bpe_core.merge_state import (
+    HEAP_READY,
+    HEAP_SIZE,
+    NUM_PAIRS,
+    Heap,
+    Int,
+    Pairs,
+    Rules,
+    Symbols,
+    Words,
+    is_spelled,
+    joined,
+)
 
 SMALLER_PAIR, LEXICOGRAPHIC, FIRST_SEEN, LARGER_PAIR = range(4)
 _NOWHERE = int(np.iinfo(np.int64).max)
 
 
-@kernel
+@part
 def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
     if a == b:
         return 0
@@ -29,7 +41,7 @@ def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
     return 0
 
 
-@kernel
+@part
 def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: Symbols) -> Any:
     """Whether heap entry `a` is merged before heap entry `b`."""
     if heap.total[a] != heap.total[b]:
@@ -47,14 +59,14 @@ def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols:
     return key_a < key_b
 
 
-@kernel
+@part
 def _swap(heap: Heap, a: Int, b: Int) -> None:
     heap.pair[a], heap.pair[b] = heap.pair[b], heap.pair[a]
     heap.total[a], heap.total[b] = heap.total[b], heap.total[a]
     heap.position[a], heap.position[b] = heap.position[b], heap.position[a]
 
 
-@kernel
+@part
 def _push(
     heap: Heap, size: Int, pair: Int, count: Int, position: Int, key: Int64s, rules: Rules, symbols: Symbols
 ) -> None:
@@ -69,7 +81,7 @@ def _push(
         child = parent
 
 
-@kernel
+@part
 def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Symbols) -> None:
     """Takes the best entry off a heap of `size` entries; it is left in the slot behind the heap's new end."""
     last = size - 1
@@ -87,7 +99,7 @@ def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Sym
         parent = best
 
 
-@kernel
+@part
 def _breaks_a_character(spelling: Int8s) -> Any:
     """Whether bytes hold part of a UTF-8 character and anything beyond that character."""
     at = 0
@@ -108,7 +120,7 @@ def _breaks_a_character(spelling: Int8s) -> Any:
     return False
 
 
-@kernel
+@part
 def _may_merge(key: Int, symbols: Symbols, rules: Rules) -> Any:
     """Whether the rules allow the symbol that this pair would make."""
     left, right = key >> 32, key & 0xFFFFFFFF
@@ -123,12 +135,12 @@ def _may_merge(key: Int, symbols: Symbols, rules: Rules) -> Any:
     for f in range(num_forbidden):
         start = rules.forbidden_start[f]
         if rules.forbidden_start[f + 1] - start == size:
-            if np.array_equal(rules.forbidden[start : start + size], joined(left, right, symbols)):
+            if is_spelled(joined(left, right, symbols), rules.forbidden, start, start + size):
                 return False
     return True
 
 
-@kernel
+@part
 def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) -> Int:
     """Returns where the pair first stands, counted in base symbols from the first word's start."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -143,13 +155,13 @@ def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) ->
     return _NOWHERE
 
 
-@kernel
+@part
 def is_candidate(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
     """Whether a pair may be merged as it stands now."""
     return pairs.total[pair] >= rules.min_frequency and _may_merge(pairs.key[pair], symbols, rules)
 
 
-@kernel
+@part
 def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
     """Adds a pair to the heap as it stands now; there is room."""
     position = np.int64(0)
@@ -170,7 +182,7 @@ def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap:
     return heap
 
 
-@kernel
+@part
 def with_room(heap: Heap, size: Int) -> Heap:
     """Returns a heap with room for `size` entries."""
     if size <= heap.pair.size:
@@ -178,7 +190,7 @@ def with_room(heap: Heap, size: Int) -> Heap:
     return Heap(grown(heap.pair, size), grown(heap.total, size), grown(heap.position, size))
 
 
-@kernel
+@part
 def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Int:
     """Takes the pair to merge next off the heap; returns -1 when none is left.
 

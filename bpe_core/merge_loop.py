@@ -10,11 +10,12 @@ import numpy.typing as npt
 
 from bpe_core.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.kernels import EMPTY, Int32s, Int64s, grown, table_size
-from bpe_core.merge_candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
+from bpe_core.merge_candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR, fill_heap
 from bpe_core.merge_state import (
     ENDED,
     ENDED_NO_PAIRS,
     ENDED_SIZE,
+    HEAP_READY,
     NUM_LISTED,
     NUM_MERGES,
     NUM_PAIRS,
@@ -28,7 +29,7 @@ from bpe_core.merge_state import (
     Words,
     symbol_slot,
 )
-from bpe_core.merge_step import count_pairs, merge_until
+from bpe_core.merge_step import count_pairs, merge_until, new_neighbours
 
 Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 """Which of several pairs with the same count is merged first.
@@ -112,6 +113,7 @@ class MergeLoop:
         self._pairs = count_pairs(self._words, num_bases)
         self._heap = Heap(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
         self._done = _room_for_merges(room)
+        self._near = new_neighbours(num_bases + room)
         self._rules = Rules(
             _TIE_CODES[ties],
             max(1, min_frequency),
@@ -152,6 +154,10 @@ class MergeLoop:
             stop_at = len(self) + step
             if self._counts_merges:
                 stop_at = min(stop_at, max(self.max_merges, self._forced.size))
+            if len(self) < self._forced.size:
+                stop_at = min(stop_at, self._forced.size)
+            elif not self._state[HEAP_READY]:
+                self._heap = fill_heap(self._state, self._words, self._symbols, self._pairs, self._heap, self._rules)
             if stop_at > self._done.left.size:
                 self._done = Done(*(grown(array, stop_at) for array in self._done))
             started = time.perf_counter()
@@ -166,6 +172,7 @@ class MergeLoop:
                 self._heap,
                 self._rules,
                 self._done,
+                self._near,
                 self._forced,
             )
             if self._counts_merges and len(self) >= self.max_merges:

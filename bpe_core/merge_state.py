@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, grown, kernel
+from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, grown, kernel, part
 
 Int = Any
 """An integer of any width."""
@@ -76,14 +76,25 @@ NUM_SYMBOLS, NUM_PAIRS, NUM_LISTED, HEAP_SIZE, NUM_MERGES, HEAP_READY, ENDED, NU
 RUNNING, ENDED_SIZE, ENDED_NO_PAIRS = range(3)
 
 
-@kernel
+@part
 def joined(left: Int, right: Int, symbols: Symbols) -> Int8s:
     """Returns the spelling of two symbols together."""
     size = symbols.start[left + 1] - symbols.start[left]
     both = np.empty(size + symbols.start[right + 1] - symbols.start[right], np.uint8)
-    both[:size] = symbols.spelling[symbols.start[left] : symbols.start[left + 1]]
-    both[size:] = symbols.spelling[symbols.start[right] : symbols.start[right + 1]]
+    copy_items(symbols.spelling, symbols.start[left], symbols.start[left + 1], both, 0)
+    copy_items(symbols.spelling, symbols.start[right], symbols.start[right + 1], both, size)
     return both
+
+
+@part
+def is_spelled(spelling: Int8s, spellings: Int8s, start: Int, stop: Int) -> Any:
+    """Whether a spelling is that which stands in `spellings` from `start` to `stop`."""
+    if stop - start != spelling.size:
+        return False
+    for i in range(spelling.size):
+        if spelling[i] != spellings[start + i]:
+            return False
+    return True
 
 
 @kernel
@@ -96,15 +107,14 @@ def symbol_slot(spelling: Int8s, has_marker: Int, symbols: Symbols) -> Int:
     slot = np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(1)) & mask
     while symbols.slots[slot] != EMPTY:
         other = symbols.slots[slot]
-        if symbols.has_marker[other] == has_marker and np.array_equal(
-            symbols.spelling[symbols.start[other] : symbols.start[other + 1]], spelling
-        ):
-            return slot
+        if symbols.has_marker[other] == has_marker:
+            if is_spelled(spelling, symbols.spelling, symbols.start[other], symbols.start[other + 1]):
+                return slot
         slot = (slot + 1) & mask
     return slot
 
 
-@kernel
+@part
 def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> tuple[Symbols, Int]:
     """Returns the symbol that a pair makes, which is an old one where an earlier merge spells the same."""
     both = joined(left, right, symbols)
@@ -117,7 +127,7 @@ def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> tup
     if end > symbols.spelling.size:
         spelling = grown(symbols.spelling, end)
         symbols = Symbols(spelling, symbols.start, symbols.has_marker, symbols.length, symbols.num_bases, symbols.slots)
-    symbols.spelling[symbols.start[new] : end] = both
+    copy_items(both, 0, both.size, symbols.spelling, symbols.start[new])
     symbols.start[new + 1] = end
     symbols.has_marker[new] = symbols.has_marker[right]
     symbols.length[new] = symbols.length[left] + symbols.length[right]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, find_slot, grown, inlined, kernel, pair_key, prefetch
-from bpe_core.merge_candidates import fill_heap, is_candidate, next_pair, push_pair, with_room
+from bpe_core.kernels import EMPTY, Int32s, Int64s, copied, find_slot, grown, inlined, kernel, pair_key, part, prefetch
+from bpe_core.merge_candidates import is_candidate, next_pair, push_pair, with_room
 from bpe_core.merge_state import (
     BETWEEN,
     ENDED,
@@ -46,6 +46,19 @@ class Neighbours(NamedTuple):
     list_end: Int64s  # while the list of these words is filled
     touched: Int32s  # the symbols that stood there
     num_touched: Int64s
+
+
+def new_neighbours(num_symbols: int) -> Neighbours:
+    """Returns room for what changes around merges of so many symbols; each merge leaves it as it was."""
+    shape = (2, num_symbols)
+    return Neighbours(
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.int32),
+        np.full(shape, -1, np.int32),
+        np.zeros(shape, np.int64),
+        np.empty(shape, np.int32),
+        np.zeros(2, np.int64),
+    )
 
 
 class Seen(NamedTuple):
@@ -117,18 +130,18 @@ def count_pairs(words: Words, num_bases: Int) -> Pairs:
                 fill[pair] += 1
     cursor = np.zeros(keys.size, np.int32)
     return Pairs(
-        keys[:num_pairs].copy(),
-        counts[:num_pairs].copy(),
-        first[:num_pairs].copy(),
-        sizes[:num_pairs].copy(),
-        cursor[:num_pairs].copy(),
+        copied(keys, 0, num_pairs),
+        copied(counts, 0, num_pairs),
+        copied(first, 0, num_pairs),
+        copied(sizes, 0, num_pairs),
+        copied(cursor, 0, num_pairs),
         slot_keys,
         slot_pairs,
         listed,
     )
 
 
-@kernel
+@part
 def _rebuilt(keys: Int64s, num_pairs: Int, num_slots: Int) -> tuple[Int64s, Int32s]:
     """Returns a hash table of `num_slots` slots over the first `num_pairs` keys."""
     slot_keys, slot_pairs = np.full(num_slots, EMPTY, np.int64), np.empty(num_slots, np.int32)
@@ -138,7 +151,7 @@ def _rebuilt(keys: Int64s, num_pairs: Int, num_slots: Int) -> tuple[Int64s, Int3
     return slot_keys, slot_pairs
 
 
-@kernel
+@part
 def _add_word_list(pair: Int, new: Int32s, pairs: Pairs, num_listed: Int) -> Int:
     """Appends to a pair's words those in `new`, both ascending, as a list without repeats at the pool's end.
 
@@ -161,7 +174,7 @@ def _add_word_list(pair: Int, new: Int32s, pairs: Pairs, num_listed: Int) -> Int
     return at
 
 
-@kernel
+@part
 def _note(side: Int, symbol: Int, word: Int, count: Int, num_seen: Int, near: Neighbours, seen: Seen) -> Int:
     """Notes one occurrence of a neighbour; returns how many (neighbour, word) have been seen."""
     if near.change[side, symbol] == 0:
@@ -177,14 +190,14 @@ def _note(side: Int, symbol: Int, word: Int, count: Int, num_seen: Int, near: Ne
     return num_seen + 1
 
 
-@kernel
+@part
 def _rewrite_words(
     pair: Int, new: Int, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
 ) -> Seen:
     """Merges the pair in the words that hold it, and notes what changes at each neighbour."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     num_seen, between = np.int64(0), np.int64(0)
-    near.num_touched[:] = 0
+    near.num_touched[_LEFT], near.num_touched[_RIGHT] = 0, 0
     first, last = pairs.list_start[pair], pairs.list_start[pair] + pairs.list_size[pair]
     for at in range(first, last):
         # The words lie anywhere in memory: ask for what is needed of the next ones, then for their symbols.
@@ -230,15 +243,15 @@ def _rewrite_words(
     return seen
 
 
-@kernel
+@part
 def _new_key(side: Int, neighbour: Int, new: Int) -> Int:
     return pair_key(neighbour, new) if side == _LEFT else pair_key(new, neighbour)
 
 
-@kernel
+@part
 def _make_room(state: Int64s, new: Int, is_old: Any, pairs: Pairs, near: Neighbours) -> Pairs:
     """Returns the pairs with room for all those that this step makes, and for their lists."""
-    num_pairs = state[NUM_PAIRS] + near.num_touched.sum()
+    num_pairs = state[NUM_PAIRS] + near.num_touched[_LEFT] + near.num_touched[_RIGHT]
     num_listed = state[NUM_LISTED] + state[NUM_SEEN]
     if is_old:  # Pairs that were there get new lists, of their old words and the new ones.
         num_listed += 2 * state[NUM_SEEN]
@@ -263,7 +276,7 @@ def _make_room(state: Int64s, new: Int, is_old: Any, pairs: Pairs, near: Neighbo
     return Pairs(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, listed)
 
 
-@kernel
+@part
 def _list_words(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> None:
     """Sorts the words by neighbour into lists at the pool's end; each list stays in the order of the words."""
     for side in range(2):
@@ -278,7 +291,7 @@ def _list_words(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> No
         near.list_end[side, symbol] += 1
 
 
-@kernel
+@part
 def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
     """Updates the pairs: once for each different neighbour. Clears what `near` noted, but for who was touched."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -305,7 +318,7 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neigh
             else:
                 known = np.int64(pairs.slot_pairs[slot])
                 pairs.total[known] += gained
-                words = pairs.listed[first : first + size].copy()
+                words = copied(pairs.listed, first, first + size)
                 state[NUM_LISTED] = _add_word_list(known, words, pairs, state[NUM_LISTED])
             near.change[side, symbol], near.num_words[side, symbol], near.last_word[side, symbol] = 0, 0, -1
     pairs.total[pair] = 0
@@ -322,21 +335,13 @@ def merge_until(
     heap: Heap,
     rules: Rules,
     done: Done,
+    near: Neighbours,
     forced: Int64s,
 ) -> tuple[Symbols, Pairs, Heap]:
     """Makes merges until there are `stop_at` in all, or the loop ends; returns the arrays that may have grown.
 
-    The first `forced.size` merges are those of the keys in `forced`.
+    The first `forced.size` merges are those of the keys in `forced`, with or without a heap; the others need one.
     """
-    capacity = symbols.length.size
-    near = Neighbours(
-        np.zeros((2, capacity), np.int64),
-        np.zeros((2, capacity), np.int32),
-        np.full((2, capacity), -1, np.int32),
-        np.zeros((2, capacity), np.int64),
-        np.empty((2, capacity), np.int32),
-        np.zeros(2, np.int64),
-    )
     seen = Seen(np.empty(1024, np.int32), np.empty(1024, np.int32))
     while state[NUM_MERGES] < stop_at:
         step = state[NUM_MERGES]
@@ -349,8 +354,6 @@ def merge_until(
             if state[NUM_SYMBOLS] >= max_symbols:
                 state[ENDED] = ENDED_SIZE
                 break
-            if state[HEAP_READY] == 0:
-                heap = fill_heap(state, words, symbols, pairs, heap, rules)
             pair = next_pair(state, words, symbols, pairs, heap, rules)
             if pair < 0:
                 state[ENDED] = ENDED_NO_PAIRS
@@ -368,7 +371,7 @@ def merge_until(
         _list_words(state, pairs, near, seen)
         _apply_changes(pair, new, state, pairs, near)
         if state[HEAP_READY] == 1:
-            heap = with_room(heap, state[HEAP_SIZE] + near.num_touched.sum())
+            heap = with_room(heap, state[HEAP_SIZE] + near.num_touched[_LEFT] + near.num_touched[_RIGHT])
             for side in range(2):
                 for t in range(near.num_touched[side]):
                     slot = find_slot(pairs.slot_keys, _new_key(side, np.int64(near.touched[side, t]), new))

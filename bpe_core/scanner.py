@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel
+from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel, part
 from bpe_core.scanner_tables import ENDS, STARTS, Tables
 
 _LEAST_ROOM = 1024
 
 
-@kernel
+@part
 def code_point(data: Int8s, at: Any) -> Any:
     """Returns the character at `at`, which is not ASCII, of valid UTF-8."""
     place = np.uint64(at)
@@ -24,19 +24,19 @@ def code_point(data: Int8s, at: Any) -> Any:
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (np.int64(data[place + np.uint64(3)]) & 0x3F)
 
 
-@kernel
+@part
 def character_width(lead: Any) -> Any:
     """Returns the bytes of the character that starts with this byte."""
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-@kernel
+@part
 def _column(code: Any, block: Int32s, classes: Int8s) -> Any:
     """Returns the column of a row for a character that is not ASCII."""
     return np.uint64(128) + np.uint64(classes[np.uint64(block[np.uint64(code >> 7)]) + np.uint64(code & 127)])
 
 
-@kernel
+@part
 def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s) -> Any:
     """Returns where the match ends that starts at `start`; `start` itself where there is none."""
     # Places in `moves` are unsigned: a signed index would be checked for being negative at every step.
@@ -61,7 +61,7 @@ def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, bl
     return end
 
 
-@kernel
+@part
 def _next_match(
     data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s
 ) -> tuple[Any, Any]:
@@ -74,7 +74,7 @@ def _next_match(
     return stop, stop
 
 
-@kernel
+@part
 def _pattern_tables(tables: Tables, pattern: Any) -> tuple[Any, Any]:
     """Returns where a pattern's first state starts, and its blocks."""
     num_blocks = tables.block.size // tables.first.size

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, inlined, kernel, least_of_sixteen, table_size
+from bpe_core.kernels import Int32s, Int64s, kernel, least_of_sixteen, part, table_size
 from bpe_core.word_table import Words64
 
 MOST_SYMBOLS = (1 << 21) - 1
@@ -52,19 +52,19 @@ def new_scratch() -> Scratch:
     )
 
 
-@inlined
+@part
 def _pair(left: Any, right: Any) -> Any:
     return (np.uint64(left) << np.uint64(21)) | np.uint64(right)
 
 
-@inlined
+@part
 def _home(pair: Any, slots: Words64) -> Any:
     """Returns the slot in which a pair is looked for first."""
     mixed = pair * np.uint64(0x9E3779B97F4A7C15)
     return (mixed ^ (mixed >> np.uint64(32))) & np.uint64(slots.size - 1)
 
 
-@inlined
+@part
 def find_rank(left: Any, right: Any, slots: Words64) -> Any:
     """Returns the rank of the merge of two symbols as uint64, or `NO_RANK`; negative symbols never merge."""
     pair = _pair(left, right)
@@ -78,12 +78,12 @@ def find_rank(left: Any, right: Any, slots: Words64) -> Any:
     return kept & _RANK if (kept != _FREE) & ((left | right) >= 0) else NO_RANK
 
 
-@inlined
+@part
 def _next(slot: Any, slots: Words64) -> Any:
     return (slot + np.uint64(1)) & np.uint64(slots.size - 1)
 
 
-@inlined
+@part
 def _waiting(left: Any, right: Any, place: Any, slots: Words64) -> Any:
     rank = find_rank(left, right, slots)
     return np.uint32(rank << np.uint64(_PLACE_BITS)) | np.uint32(place) if rank != NO_RANK else _NOTHING_WAITS
@@ -101,14 +101,13 @@ def merge_scanning(size: Any, merging: Merging, scratch: Scratch) -> Any:
     end = size + 1
     symbols[0], symbols[end] = _GONE, _GONE
     waiting[0] = _NOTHING_WAITS
-    for at in range(1, size):
-        waiting[np.uint64(at)] = _waiting(symbols[np.uint64(at)], symbols[np.uint64(at + 1)], at, slots)
-    for at in range(end + 1):
-        after[np.uint64(at)] = at + 1
-        before[np.uint64(at)] = at - 1
+    for i in range(1, size):
+        waiting[np.uint64(i)] = _waiting(symbols[np.uint64(i)], symbols[np.uint64(i + 1)], i, slots)
+    for i in range(end + 1):
+        after[np.uint64(i)], before[np.uint64(i)] = i + 1, i - 1
     blocks = (size + _BLOCK) // _BLOCK
-    for at in range(size, blocks * _BLOCK):
-        waiting[np.uint64(at)] = _NOTHING_WAITS
+    for i in range(size, blocks * _BLOCK):
+        waiting[np.uint64(i)] = _NOTHING_WAITS
     left = size
     while True:
         # Of the lowest rank the leftmost, for the place stands below the rank.
@@ -134,8 +133,8 @@ def merge_scanning(size: Any, merging: Merging, scratch: Scratch) -> Any:
     return left
 
 
-@kernel
-def _sift_up(heap: Int64s, size: int, entry: int) -> None:
+@part
+def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     child = size
     while child > 0:
         parent = (child - 1) >> 1
@@ -146,7 +145,7 @@ def _sift_up(heap: Int64s, size: int, entry: int) -> None:
     heap[child] = entry
 
 
-@kernel
+@part
 def _take_first(heap: Int64s, size: int) -> Any:
     first, entry = heap[0], heap[size - 1]
     parent, last = 0, size - 1

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import Int8s, Int64s, grown, inlined, kernel, load_eight, prefetch, store_eight
+from bpe_core.kernels import Int8s, Int64s, copy_items, grown, inlined, load_eight, part, prefetch, store_eight
 
 Words64 = npt.NDArray[np.uint64]
 
@@ -51,7 +51,7 @@ class Keys(NamedTuple):
 MOST_KEYS = 128
 
 
-@kernel
+@part
 def new_keys() -> Keys:
     """Returns room for `MOST_KEYS` words; what is in it has no meaning yet."""
     return Keys(
@@ -101,7 +101,7 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
     return low, high, mixed
 
 
-@kernel
+@part
 def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words64, keys: Keys) -> None:
     """Writes the keys of at most `MOST_KEYS` words that follow each other from `start` on, and asks for their slots.
 
@@ -121,12 +121,12 @@ def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words6
         start = end
 
 
-@kernel
+@part
 def _pool_size(pool: Int8s, place: Any) -> Any:
     return np.int64(load_eight(pool, place))
 
 
-@kernel
+@part
 def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any:
     if _pool_size(pool, place) != size:
         return False
@@ -155,7 +155,7 @@ def find_short(slots: Words64, low: Any, high: Any, mixed: Any) -> Any:
     return found
 
 
-@kernel
+@part
 def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high: Any, mixed: Any) -> Any:
     """Returns where a word's slot starts in `slots`, or `~start` of the free slot where it belongs."""
     if high != 0:
@@ -172,7 +172,7 @@ def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high:
         start = (start + 4) & last
 
 
-@kernel
+@part
 def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
     """Writes to `found` the slot of each word, or `~slot` of a free one, for words that follow each other.
 
@@ -192,7 +192,7 @@ def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTabl
         start = ends[stride * stop - 1]
 
 
-@kernel
+@part
 def with_room(table: WordTable, num_words: Any, num_bytes: Any) -> WordTable:
     """Returns the table with room for so many more words of so many bytes in all."""
     slots, pool = table.slots, table.pool
@@ -204,7 +204,7 @@ def with_room(table: WordTable, num_words: Any, num_bytes: Any) -> WordTable:
     return WordTable(slots, pool, table.used)
 
 
-@kernel
+@part
 def _with_more_slots(slots: Words64) -> Words64:
     more = np.zeros(2 * slots.size, np.uint64)
     last = more.size - 4
@@ -217,7 +217,7 @@ def _with_more_slots(slots: Words64) -> Words64:
         at = np.int64(mixed << np.uint64(2)) & last
         while more[at + 1] != 0:
             at = (at + 4) & last
-        more[at : at + 4] = slots[start : start + 4]
+        copy_items(slots, start, start + 4, more, at)
     return more
 
 
@@ -256,7 +256,7 @@ def put_word(
     return start
 
 
-@kernel
+@part
 def word_size(table: WordTable, start: Any) -> Any:
     """Returns the bytes of the word whose slot starts at `start`."""
     high = table.slots[start + 1]
@@ -264,13 +264,13 @@ def word_size(table: WordTable, start: Any) -> Any:
     return size if size > 0 else _pool_size(table.pool, np.int64(high & _PLACE))
 
 
-@kernel
+@part
 def copy_word(table: WordTable, start: Any, size: Any, target: Int8s, at: Any) -> None:
     """Writes the word whose slot starts at `start` to `target`."""
     low, high = table.slots[start], table.slots[start + 1]
     if size > LONGEST_SHORT_WORD:
         place = np.int64(high & _PLACE) + 8
-        target[at : at + size] = table.pool[place : place + size]
+        copy_items(table.pool, place, place + size, target, at)
         return
     for i in range(size):
         half = low >> np.uint64(8 * i) if i < 8 else high >> np.uint64(8 * i - 64)

@@ -142,7 +142,11 @@ class Shards(_Group):
     labels: bool = Field(False, description="add labels: input_ids where the mask is 1, -100 elsewhere")
     carry: tuple[str, ...] = Field((), description="columns of the corpus to carry along, by name")
     provenance: bool = Field(True, description="add source_file, source_row and source_part to each row")
-    task_bytes: int = Field(64 << 20, gt=0, description="text that one task reads, in bytes, about")
+    task_bytes: int | None = Field(
+        None,
+        gt=0,
+        description="text that one task reads, in bytes, about; a 64th of the corpus, 4 to 64 MiB, if left out",
+    )
     row_group_bytes: int = Field(32 << 20, gt=0, description="padded ids in one row group, in bytes, about")
     compression_level: int = Field(1, ge=1, le=22, description="of zstd")
 

@@ -204,15 +204,20 @@ def carried_schema(first: SourceFile, carry: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in carry])
 
 
-def plan_tasks(sources: Sequence[SourceFile], task_bytes: int) -> list[Task]:
+def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> list[Task]:
     """Divides files into tasks of about `task_bytes` of text each, in the order of the files.
 
-    Row groups are never cut, and a compressed or plain text file is read by one task.
+    By default a task is a 64th of the text, but 4 MiB at least and 64 MiB at most: enough tasks for the workers of one
+    machine, and files of a good size where there is much text. Row groups are never cut, and a compressed or plain
+    text file is read by one task.
     """
+    all_extents = [extent for source in sources for extent in _extents(source)]
+    if task_bytes is None:
+        task_bytes = min(max(sum(extent.num_bytes for extent in all_extents) // 64, 4 << 20), 64 << 20)
     tasks: list[Task] = []
     extents: list[Extent] = []
     num_bytes = 0
-    for extent in (extent for source in sources for extent in _extents(source)):
+    for extent in all_extents:
         if extents and num_bytes + extent.num_bytes > task_bytes:
             tasks.append(_joined(extents))
             extents, num_bytes = [], 0

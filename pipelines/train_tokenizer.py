@@ -25,7 +25,6 @@ from pipelines.word_counts import CountWords, count_corpus, find_word_counts, fi
 WORD_COUNTS_FOLDER = "word_counts"
 
 _CHECKPOINT = "_checkpoint.json"
-_TASK_BYTES = 16 << 20
 _READ_BYTES = 1 << 20
 
 _console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
@@ -164,7 +163,7 @@ def _count(project: Project, sources: Sequence[SourceFile], folder: str, beam_ar
         _console.print(f"word counts are there: {folder}")
         return
     files.delete(folder)
-    tasks = plan_tasks(sources, _TASK_BYTES)
+    tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
     counting = CountWords(project.corpus, settings.words, train.num_partitions)
     started = time.perf_counter()

@@ -90,12 +90,12 @@ def test_char_ids_equal_the_slow_encoder(placement: Any, counts: dict[str, int],
 def merged_by_scanning(symbols: Sequence[int], table: Merging) -> list[int]:
     scratch = new_scratch()
     scratch.symbols[1 : len(symbols) + 1] = symbols
-    return scratch.symbols[1 : merge_scanning(len(symbols), table, scratch) + 1].tolist()
+    return list(scratch.symbols[1 : merge_scanning(len(symbols), table, scratch) + 1].tolist())
 
 
 def merged_with_heap(symbols: Sequence[int], table: Merging) -> list[int]:
     copy = np.array(symbols, np.int32)
-    return copy[: merge_with_heap(copy, table)].tolist()
+    return list(copy[: merge_with_heap(copy, table)].tolist())
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 63, 64, 500, SCAN_LIMIT])
