@@ -132,13 +132,20 @@ class MergeLoop:
 
     @property
     def size(self) -> dict[str, int]:
-        """How much there is to work on: different words, the symbols in them, different pairs, and bytes held."""
+        """How much there is to work on: different words, the symbols in them, different pairs, and bytes held.
+
+        `most_list_bytes` bounds the lists of each pair's words, which are most of what is held in the end: a merge
+        shortens its word by one symbol and adds the word to two lists at most. (Only merges that spell an older
+        symbol add more.)
+        """
         arrays = [array for group in (self._words, self._pairs, self._symbols, self._done) for array in group]
+        num_merged = self._words.symbols.size - self._words.lengths.size
         return {
             "words": self._words.lengths.size,
             "symbols": self._words.symbols.size,
             "pairs": int(self._state[NUM_PAIRS]),
             "bytes": sum(array.nbytes for array in arrays),
+            "most_list_bytes": 4 * (int(self._state[NUM_LISTED]) + 2 * num_merged),
         }
 
     def pairs(self) -> Int32s:

@@ -206,7 +206,8 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
             size = loop.size
             _console.print(
                 f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different "
-                f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays"
+                f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays, of which the lists of words "
+                f"grow to {size['most_list_bytes'] / 1e6:,.1f} MB at most, and needs some 110 bytes for each new pair"
             )
             return
         speed = f"{progress.num_merges / max(1e-6, now - started):,.0f}/s"

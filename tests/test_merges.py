@@ -9,7 +9,9 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bpe_core.alphabet import spell_in_bytes, word_arrays
 from bpe_core.merge_loop import MergeLoop, Progress
+from bpe_core.merge_state import NUM_LISTED
 from bpe_core.merges import learn_merges
 
 TIES = ["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
@@ -194,3 +196,15 @@ def test_progress_names_the_pair_and_the_count() -> None:
     learn_merges({"hug": 10, "pug": 5, "hugs": 5}, num_merges=2, on_progress=watch)
     assert seen[0] == Progress(num_merges=0, max_merges=2)
     assert seen[-1] == Progress(num_merges=2, max_merges=2, last_pair=(b"h", b"ug"), last_count=15)
+
+
+@given(counts=st.dictionaries(st.binary(min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -> None:
+    table = pa.table({"word": pa.array(counts, pa.binary()), "count": pa.array(counts.values(), pa.int64())})
+    loop = MergeLoop(spell_in_bytes(*word_arrays(table)), max_merges=60, max_symbols=None, ties="smaller-pair")
+    stated = loop.size["most_list_bytes"]
+    loop.run()
+    spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
+    if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
+        assert 4 * loop._state[NUM_LISTED] <= stated
