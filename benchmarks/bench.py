@@ -339,7 +339,7 @@ def run_section(section: str, arguments: argparse.Namespace) -> dict[str, Any]:
             contenders = train_section(texts, arguments.threads, arguments.vocab_size, folder)
         else:
             contenders = shards_section(texts, arguments.threads, arguments.vocab_size, folder)
-        measure(contenders, arguments.rounds)
+        measure([c for c in contenders if c.name.split()[0] not in arguments.without], arguments.rounds)
     return {
         "section": section,
         "threads": arguments.threads,
@@ -403,6 +403,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--without", nargs="*", default=[], help="peers to leave out, such as those that take too long")
     parser.add_argument("--name", default="latest", help="of the files in benchmarks/results/")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
