@@ -3,17 +3,20 @@
 A word met before is looked up with its ids, up to four of them in the slot of the word itself; a new one is merged.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from bpe_core.alphabet import MARKER, Alphabet
 from bpe_core.characters import NUM_CODE_POINTS
-from bpe_core.kernels import Int8s, Int32s, Int64s, copied, grown, kernel, part
+from bpe_core.kernels import Int8s, Int32s, Int64s, copied, flat_bytes, grown, kernel, part
 from bpe_core.scanner import character_width, code_point
 from bpe_core.word_merging import (
     SCAN_LIMIT,
     Merging,
+    RankedBy,
     Scratch,
     merge_scanning,
     merge_with_heap,
@@ -21,7 +24,6 @@ from bpe_core.word_merging import (
     new_scratch,
 )
 from bpe_core.word_table import (
-    POOL_START,
     POOL_USED,
     USED,
     Words64,
@@ -221,8 +223,12 @@ def _encode(
     spelling: Spelling,
     merging: Merging,
     cache: Cache,
+    first_cache: Cache,
 ) -> tuple[Cache, Int32s, Int64s]:
-    """Encodes texts; returns the cache, all ids, and where each text's ids start (one more than texts)."""
+    """Encodes texts; returns the cache, all ids, and where each text's ids start (one more than texts).
+
+    A cache that has grown too large is left for a copy of `first_cache`.
+    """
     keys, found, scratch = new_keys(), np.empty(_RUN, np.int64), new_scratch()
     num_words = ends.size // stride
     # A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
@@ -235,8 +241,7 @@ def _encode(
     for first in range(0, ends.size, run):
         stop = min(first + run, ends.size)
         if cache.words.used[USED] > _MOST_WORDS_KEPT or cache.words.used[POOL_USED] > _MOST_BYTES_KEPT:
-            cache.words.slots.fill(0)
-            cache.words.used[USED], cache.words.used[POOL_USED], cache.used[0] = 0, POOL_START, 0
+            cache = _copied(first_cache)
         kept = min(ends[stop - 1] - start, _RUN * _LONGEST_WORD_KEPT)
         words = with_room(cache.words, _RUN, kept)
         kept_ids = cache.ids
@@ -266,11 +271,24 @@ class Encoder:
         alphabet: the base symbols.
         base_ids: the id of each base symbol.
         merges: int32, shape `(merges, 3)`, as in `Model`.
+        ranked_by: as in `Model`.
+        whole_words: words that are one id, whatever the merges make of them.
+
+    Raises:
+        ValueError: one of `whole_words` is longer than the cache keeps words.
     """
 
-    def __init__(self, alphabet: Alphabet, base_ids: dict[bytes, int], merges: Int32s) -> None:
-        self._merging = new_merging(merges)
+    def __init__(
+        self,
+        alphabet: Alphabet,
+        base_ids: dict[bytes, int],
+        merges: Int32s,
+        ranked_by: RankedBy = "merge",
+        whole_words: Mapping[bytes, int] | None = None,
+    ) -> None:
+        self._merging = new_merging(merges, ranked_by)
         self._spelling = _spelling(alphabet, base_ids)
+        self._first_cache = _cache_of(whole_words or {})
         # A cache serves one call at a time; threads take one each.
         self._caches: list[Cache] = []
 
@@ -279,8 +297,8 @@ class Encoder:
 
         A character without a symbol is `UNKNOWN - code point` among the ids.
         """
-        cache = self._caches.pop() if self._caches else _new_cache()
-        cache, ids, text_ids = _encode(data, offsets, *cut, self._spelling, self._merging, cache)
+        cache = self._caches.pop() if self._caches else _copied(self._first_cache)
+        cache, ids, text_ids = _encode(data, offsets, *cut, self._spelling, self._merging, cache, self._first_cache)
         self._caches.append(cache)
         return ids, text_ids
 
@@ -288,8 +306,35 @@ class Encoder:
         return {**self.__dict__, "_caches": []}
 
 
-def _new_cache() -> Cache:
-    return Cache(new_word_table(), np.empty(0, np.int32), np.zeros(1, np.int64))
+def _cache_of(words: Mapping[bytes, int]) -> Cache:
+    longest = max(words, key=len, default=b"")
+    if len(longest) > _LONGEST_WORD_KEPT:
+        raise ValueError(
+            f"the token {longest[:40]!r}… has {len(longest)} bytes; with ignore_merges the most is {_LONGEST_WORD_KEPT}"
+        )
+    data, offsets = flat_bytes(pa.array(list(words), pa.large_binary()))
+    table = with_room(new_word_table(), len(words), data.size)
+    _put_words(data, offsets, np.array(list(words.values()), np.int32), table)
+    return Cache(table, np.empty(0, np.int32), np.zeros(1, np.int64))
+
+
+@kernel
+def _put_words(data: Int8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
+    """Puts different words, each of one id, into a table that has room for them."""
+    slots, pool, used = table
+    for word in range(ids.size):
+        start, size = offsets[word], offsets[word + 1] - offsets[word]
+        low, high, mixed = word_key(data, start, size)
+        free = find_word(table, data, start, size, low, high, mixed)
+        slot = put_word(slots, pool, used, free, data, start, size, low, high, 1)
+        slots[slot + 2], slots[slot + 3] = np.uint64(ids[word]), np.uint64(0)
+
+
+@kernel
+def _copied(cache: Cache) -> Cache:
+    slots, pool, used = cache.words
+    words = WordTable(copied(slots, 0, slots.size), copied(pool, 0, pool.size), copied(used, 0, used.size))
+    return Cache(words, copied(cache.ids, 0, cache.ids.size), copied(cache.used, 0, 1))
 
 
 def _spelling(alphabet: Alphabet, base_ids: dict[bytes, int]) -> Spelling:

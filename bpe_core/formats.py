@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import regex
 
+from bpe_core.added_tokens import AddedToken
 from bpe_core.alphabet import (
     BYTE_TO_CHARACTER,
     BYTES,
@@ -24,6 +25,7 @@ from bpe_core.alphabet import (
 from bpe_core.characters import UNICODE_VERSION
 from bpe_core.kernels import Int32s
 from bpe_core.model import Model, words_of
+from bpe_core.word_merging import RankedBy
 from bpe_core.words import PATTERNS, WHITESPACE, Normalization
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -103,7 +105,7 @@ def hugging_face(model: Model) -> dict[str, Any]:
         "added_tokens": _added_tokens(model),
         "normalizer": _normalizer(words.unicode, words.lowercase),
         "pre_tokenizer": pre_tokenizer,
-        "post_processor": None,
+        "post_processor": _post_processor(model),
         "decoder": decoder,
         "model": {
             "type": "BPE",
@@ -113,7 +115,7 @@ def hugging_face(model: Model) -> dict[str, Any]:
             "end_of_word_suffix": alphabet.end_of_word,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": False,
+            "ignore_merges": model.ignore_merges,
             "vocab": vocab,
             "merges": [[spelled[left], spelled[right]] for left, right, _ in model.merges.tolist()],
         },
@@ -122,7 +124,7 @@ def hugging_face(model: Model) -> dict[str, Any]:
 
 def _own(model: Model, reason: str) -> dict[str, Any]:
     alphabet, words = model.alphabet, model.words
-    special = set(model.special_tokens.values())
+    special = {token.id for token in model.added_tokens}
     marked = [id_ not in special and token.endswith(MARKER) for id_, token in enumerate(model.tokens)]
     return {
         "version": _OWN_VERSION,
@@ -139,17 +141,20 @@ def _own(model: Model, reason: str) -> dict[str, Any]:
             for spelling, ends in zip(_spellings(model), marked, strict=True)
         ],
         "merges": model.merges.tolist(),
+        "ignore_merges": model.ignore_merges,
+        "ranked_by": model.ranked_by,
+        "around": model.around,
     }
 
 
 def _spellings(model: Model) -> list[str]:
     """Returns every id's token as the files write it; bytes as GPT-2's characters."""
-    special = {id_: spelling for spelling, id_ in model.special_tokens.items()}
+    added = {token.id: token.content for token in model.added_tokens}
     alphabet = model.alphabet
     spelled = []
     for id_, token in enumerate(model.tokens):
-        if id_ in special:
-            spelled.append(special[id_])
+        if id_ in added:
+            spelled.append(added[id_])
         elif alphabet.kind == "byte":
             spelled.append("".join(BYTE_TO_CHARACTER[byte] for byte in token))
         else:
@@ -157,12 +162,25 @@ def _spellings(model: Model) -> list[str]:
     return spelled
 
 
+_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
 def _added_tokens(model: Model) -> list[dict[str, Any]]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return [
-        {"id": id_, "content": spelling, **flags}
-        for spelling, id_ in sorted(model.special_tokens.items(), key=lambda item: item[1])
+        {"id": token.id, "content": token.content, **{flag: getattr(token, flag) for flag in _FLAGS}}
+        for token in sorted(model.added_tokens, key=lambda token: token.id)
     ]
+
+
+def _read_added_tokens(given: Any) -> tuple[AddedToken, ...]:
+    tokens: dict[str, AddedToken] = {}
+    for token in given or []:
+        if not isinstance(token.get("content"), str) or not token["content"]:
+            raise ValueError(f"added_tokens hold {json.dumps(token)[:100]}, which has no content")
+        read = AddedToken(token["content"], token["id"], **{flag: bool(token.get(flag, False)) for flag in _FLAGS})
+        if tokens.setdefault(read.content, read) != read:
+            raise ValueError(f"added_tokens hold {read.content!r} twice, with different entries")
+    return tuple(tokens.values())
 
 
 def _normalizer(unicode: Normalization, lowercase: bool) -> dict[str, Any] | None:
@@ -229,24 +247,27 @@ def read_tokenizer_json(content: Any) -> Model:
         "dropout": None,
         "continuing_subword_prefix": None,
         "byte_fallback": False,
-        "ignore_merges": False,
-        "fuse_unk": False,
     }.items():
         if model.get(key, supported) not in (supported, "" if supported is None else supported):
             raise ValueError(f"model.{key} is {model[key]!r}, which is not supported")
+    if model.get("fuse_unk") and model.get("unk_token") is not None:
+        raise ValueError("model.fuse_unk is True, which is not supported: unknown characters have an id each here")
     if model.get("type", "BPE") != "BPE":
         raise ValueError(f"model.type is {model['type']!r}; only BPE is supported")
-    special_ids = {token["content"]: token["id"] for token in content.get("added_tokens") or []}
+    added = _read_added_tokens(content.get("added_tokens"))
+    added_ids = {token.content: token.id for token in added}
     unicode, lowercase = _read_normalizer(content.get("normalizer"))
-    vocab: dict[str, int] = {**_entry(model, "vocab"), **special_ids}
+    vocab = _with_added(_entry(model, "vocab"), added_ids)
     spelled = _in_order(vocab)
     suffix = model.get("end_of_word_suffix") or None
     kind, pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
-    if content.get("post_processor") is not None:
-        raise ValueError(f"post_processor {content['post_processor'].get('type')!r} is not supported")
+    around = _read_post_processor(content.get("post_processor"), added_ids)
+    for key in ("truncation", "padding"):
+        if content.get(key) is not None:
+            raise ValueError(f"{key} is set in the file; job 2 cuts and pads by its own settings, so set it to null")
     if (suffix is not None) != (kind == "char"):
         raise ValueError(f"model.end_of_word_suffix {suffix!r} does not go with this pre_tokenizer")
-    special = set(special_ids.values())
+    special = set(added_ids.values())
     if suffix is None:
         tokens = [s.encode() if id_ in special else _bytes_of(s) for id_, s in enumerate(spelled)]
         alphabet = BYTES
@@ -260,9 +281,21 @@ def read_tokenizer_json(content: Any) -> Model:
         ]
         alphabet = _characters(tokens, special, suffix, "glued")
     merges = _read_merges(_entry(model, "merges"), vocab)
+    made = sorted(special & set(merges[:, 2].tolist()))
+    if any(token.special and token.id in made for token in added):
+        raise ValueError(f"a merge makes the special token {spelled[made[0]]!r}, so that texts could hold its id")
     unknown = model.get("unk_token")
     words = words_of(alphabet.kind, pattern, unicode, lowercase)
-    return Model(words, alphabet, tokens, merges, {"unk": unknown} if unknown else {}, special_ids)
+    return Model(
+        words,
+        alphabet,
+        tokens,
+        merges,
+        {"unk": unknown} if unknown else {},
+        added,
+        ignore_merges=bool(model.get("ignore_merges", False)),
+        around=around,
+    )
 
 
 def _read_own(content: dict[str, Any]) -> Model:
@@ -271,8 +304,8 @@ def _read_own(content: dict[str, Any]) -> Model:
         for key in ("kind", "pattern", "unicode", "lowercase", "end_of_word", "end_of_word_placement")
     )
     check_choice("kind", kind, Kind)
-    special_ids = {token["content"]: token["id"] for token in _entry(content, "added_tokens")}
-    special = set(special_ids.values())
+    added = _read_added_tokens(_entry(content, "added_tokens"))
+    special = {token.id for token in added}
     tokens: list[bytes] = []
     for id_, token in enumerate(_entry(content, "tokens")):
         if not isinstance(token, list) or len(token) != 2:
@@ -292,8 +325,20 @@ def _read_own(content: dict[str, Any]) -> Model:
     if strange:
         raise ValueError(f"merges name the id {strange[0]}, but there are only {len(tokens)} tokens")
     merges = np.array(rows, np.int32).reshape(-1, 3)
-    words = words_of(alphabet.kind, pattern, unicode, lowercase)
-    return Model(words, alphabet, tokens, merges, {}, special_ids)
+    words = words_of(alphabet.kind, tuple(pattern) if isinstance(pattern, list) else pattern, unicode, lowercase)
+    check_choice("ranked_by", _entry(content, "ranked_by"), RankedBy)
+    begin, end = _entry(content, "around")
+    return Model(
+        words,
+        alphabet,
+        tokens,
+        merges,
+        {},
+        added,
+        ignore_merges=bool(_entry(content, "ignore_merges")),
+        ranked_by=content["ranked_by"],
+        around=(tuple(begin), tuple(end)),
+    )
 
 
 def _entry(content: dict[str, Any], key: str) -> Any:
@@ -361,27 +406,92 @@ def _read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
     return cast(Normalization, forms[0] if forms else "none"), lowercase
 
 
+def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]:
+    """Returns the kind, and the expressions that cut one after the other, by their name where they have one."""
+    if pre_tokenizer == {"type": "WhitespaceSplit"}:
+        return "char", WHITESPACE
+    is_sequence = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "Sequence"
+    *splits, last = pre_tokenizer["pretokenizers"] if is_sequence else [pre_tokenizer]
+    expressions = tuple(map(_read_split, splits))
+    match last:
+        case {"type": "ByteLevel", "add_prefix_space": False, **others}:
+            if others.get("use_regex", True):
+                expressions += PATTERNS["gpt2"]
+        case {"type": "ByteLevel"}:
+            raise ValueError("pre_tokenizer ByteLevel has add_prefix_space, which is not supported")
+        case _:
+            raise ValueError(f"pre_tokenizer {json.dumps(last)[:200]} is not supported where ByteLevel should stand")
+    if not expressions:
+        raise ValueError("pre_tokenizer ByteLevel has use_regex false and no Split before it: a text would be one word")
+    # A line end may be written as itself.
+    name = _NAMED.get(tuple(e.replace("\r", r"\r").replace("\n", r"\n") for e in expressions))
+    otherwise = next(filter(None, map(_READ_OTHERWISE.search, expressions)), None)
+    if otherwise and not name:
+        raise ValueError(
+            f"pre_tokenizer has {otherwise.group()!r} in its pattern, which that library reads in its own way"
+        )
+    return "byte", name or (expressions[0] if len(expressions) == 1 else expressions)
+
+
 def _read_split(split: Any) -> str:
     match split:
         case {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False}:
             return expression
+        case {"type": "Split", "pattern": {"String": str(literal)}, "behavior": "Isolated", "invert": False}:
+            return str(regex.escape(literal))
+        case {"type": "Digits", "individual_digits": individual}:
+            return r"\p{N}" if individual else r"\p{N}+"
     raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
 
 
-def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str]:
-    match pre_tokenizer:
-        case {"type": "WhitespaceSplit"}:
-            return "char", WHITESPACE
-        case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}:
-            return "byte", "gpt2"
-        case {
-            "type": "Sequence",
-            "pretokenizers": [
-                *splits,
-                {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-            ],
-        }:
-            expressions = tuple(map(_read_split, splits))
-            if len(expressions) == 1 or expressions in _NAMED:
-                return "byte", _NAMED.get(expressions, "".join(expressions))
-    raise ValueError(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported")
+def _read_post_processor(processor: Any, added_ids: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the ids that a post-processor puts before and after a single text."""
+    match processor:
+        case None | {"type": "ByteLevel"}:  # That one moves offsets, and leaves ids alone.
+            return (), ()
+        case {"type": "Sequence", "processors": list(processors)}:
+            begin: tuple[int, ...] = ()
+            end: tuple[int, ...] = ()
+            for one in processors:
+                before, after = _read_post_processor(one, added_ids)
+                begin, end = before + begin, end + after
+            return begin, end
+        case {"type": "RobertaProcessing" | "BertProcessing", "cls": [_, int(cls)], "sep": [_, int(sep)]}:
+            return (cls,), (sep,)
+        case {"type": "TemplateProcessing", "single": list(single), "special_tokens": dict(special)}:
+            ids: list[int] = []
+            text_at = None
+            for part in single:
+                match part:
+                    case {"Sequence": {"id": "A"}} if text_at is None:
+                        text_at = len(ids)
+                    case {"SpecialToken": {"id": str(name)}} if name in special:
+                        ids += special[name]["ids"]
+                    case _:
+                        raise ValueError(f"post_processor TemplateProcessing has the part {part}: not supported")
+            if text_at is None:
+                raise ValueError("post_processor TemplateProcessing has no place for the text in `single`")
+            return tuple(ids[:text_at]), tuple(ids[text_at:])
+    raise ValueError(f"post_processor {json.dumps(processor)[:200]} is not supported")
+
+
+def _post_processor(model: Model) -> dict[str, Any] | None:
+    begin, end = model.around
+    if not begin and not end:
+        return None
+    contents = {token.id: token.content for token in model.added_tokens}
+    parts = [{"SpecialToken": {"id": contents[id_], "type_id": 0}} for id_ in (*begin, *end)]
+    text: dict[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
+    second = {"Sequence": {"id": "B", "type_id": 0}}
+    single = [*parts[: len(begin)], text, *parts[len(begin) :]]
+    special = {contents[i]: {"id": contents[i], "ids": [i], "tokens": [contents[i]]} for i in (*begin, *end)}
+    pair = [*parts[: len(begin)], text, second, *parts[len(begin) :]]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
+def _with_added(vocab: Any, added_ids: Mapping[str, int]) -> dict[str, int]:
+    """Returns the vocabulary with the added tokens, some of which it may hold."""
+    for content, id_ in added_ids.items():
+        if vocab.get(content, id_) != id_:
+            raise ValueError(f"added token {content!r} has the id {id_}, but {vocab[content]} in model.vocab")
+    return {**vocab, **added_ids}

@@ -6,9 +6,11 @@ from typing import Literal
 
 import numpy as np
 
+from bpe_core.added_tokens import AddedToken
 from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, check_choice
 from bpe_core.kernels import Int32s
 from bpe_core.merges import Merges
+from bpe_core.word_merging import RankedBy
 from bpe_core.words import WHITESPACE, Normalization, Words
 
 VocabOrder = Literal["merges", "sorted", "gpt2"]
@@ -46,7 +48,9 @@ def spellings(special_tokens: SpecialTokens) -> list[str]:
     return list(spelled)
 
 
-def words_of(kind: Kind, pattern: str | None = None, unicode: Normalization = "none", lowercase: bool = False) -> Words:
+def words_of(
+    kind: Kind, pattern: str | tuple[str, ...] | None = None, unicode: Normalization = "none", lowercase: bool = False
+) -> Words:
     """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
 
     Raises:
@@ -72,7 +76,12 @@ class Model:
         tokens: the bytes of every id, from 0; see `bpe_core.alphabet` for the marker. Special tokens: their spelling.
         merges: int32, shape `(merges, 3)`: the ids of left, right and the symbol they make, in the order learned.
         special_roles: role -> spelling, or a list of them for `additional`.
-        special_tokens: spelling -> id, for every special token.
+        added_tokens: the tokens that no merge makes, special ones and others.
+        ignore_merges: a word that is a token as a whole is that token, whatever the merges make of it.
+        ranked_by: what decides which pair is merged first: the place of its merge, or the id of the token it makes (as
+            in tiktoken, where every two tokens that spell a third are a merge). Both are the same where each token is
+            made by one merge, ids follow the merges, and every token is what the merges make of its spelling.
+        around: ids that stand before and after a text when asked for, as a post-processor puts them.
     """
 
     words: Words
@@ -80,7 +89,15 @@ class Model:
     tokens: Sequence[bytes]
     merges: Int32s
     special_roles: Mapping[str, str | list[str]]
-    special_tokens: Mapping[str, int]
+    added_tokens: tuple[AddedToken, ...]
+    ignore_merges: bool = False
+    ranked_by: RankedBy = "merge"
+    around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+
+    @property
+    def special_tokens(self) -> dict[str, int]:
+        """Spelling -> id, for every special token."""
+        return {token.content: token.id for token in self.added_tokens if token.special}
 
 
 def number_tokens(
@@ -106,7 +123,7 @@ def number_tokens(
         [*spelled, *symbols] if special_ids == "first" else [*symbols, *spelled],
         np.stack([id_of[merges.left], id_of[merges.right], id_of[merges.merged]], axis=1),
         roles,
-        {spelling: first_special + i for i, spelling in enumerate(special)},
+        tuple(AddedToken(spelling, first_special + i) for i, spelling in enumerate(special)),
     )
 
 

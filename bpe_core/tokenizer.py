@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core import formats
+from bpe_core.added_tokens import AddedTokens, SpecialInText, check_special_in_text
 from bpe_core.alphabet import MARKER, Kind, Placement
 from bpe_core.counting import count_words
 from bpe_core.encoder import UNKNOWN, Encoder
@@ -39,10 +41,23 @@ class Tokenizer:
         self.special_tokens = dict(model.special_tokens)
         self._tokens = list(model.tokens)
         self._special = frozenset(self.special_tokens.values())
-        ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in self._special}
-        base_ids = {symbol: ids[symbol] for symbol in self.alphabet.symbols}
-        self._encoder = Encoder(self.alphabet, base_ids, self.merges)
+        self.added_tokens = model.added_tokens
+        added = {token.id for token in model.added_tokens}
+        ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in added}
+        symbols = dict(ids)
+        for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
+            symbols.setdefault(token.content.encode(), token.id)
+        base_ids = {symbol: symbols[symbol] for symbol in self.alphabet.symbols}
+        whole_words = ids if model.ignore_merges else None
+        self._encoder = Encoder(self.alphabet, base_ids, self.merges, model.ranked_by, whole_words)
         self._unknown_id = self.special_id("unk")
+        # What is looked for in texts, where special tokens are letters and where they are tokens.
+        others = [token for token in model.added_tokens if not token.special]
+        self._found = {
+            "plain": AddedTokens(others, self.words),
+            "allow": AddedTokens(model.added_tokens, self.words),
+            "refuse": AddedTokens([token for token in model.added_tokens if token.special], self.words),
+        }
 
     # Making one.
 
@@ -108,33 +123,42 @@ class Tokenizer:
 
     # Encoding.
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of a text. The spelling of a special token in it is ordinary text.
+    def encode(self, text: str, *, special: SpecialInText = "plain", add_special_tokens: bool = False) -> list[int]:
+        """Returns the ids of a text.
 
+        The spelling of a special token in it is ordinary text, unless `special` is `allow` (it is the token) or
+        `refuse` (an error). Added tokens that are not special are always found, as in Hugging Face tokenizers.
         Surrogates, which no encoding of Unicode holds, are repaired first, see `repair_surrogates`.
 
-        Raises:
-            ValueError: a character that kind `char` has no symbol for, when there is no `unk` token.
-        """
-        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()))
-        return self._known(ids).tolist()  # type: ignore[no-any-return]
+        Args:
+            add_special_tokens: puts the ids around the text that the model's post-processor does.
 
-    def encode_batch(self, texts: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        Raises:
+            ValueError: a character that kind `char` has no symbol for, when there is no `unk` token; a special token
+                in the text where `special` is `refuse`.
+        """
+        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()), special)
+        begin, end = self._model.around if add_special_tokens else ((), ())
+        return [*begin, *self._known(ids).tolist(), *end]
+
+    def encode_batch(
+        self, texts: pa.Array | pa.ChunkedArray, *, special: SpecialInText = "plain"
+    ) -> pa.Array | pa.ChunkedArray:
         """Returns the ids of many texts: an Arrow `list<int32>` array as long as `texts`; a null stays a null.
 
         `texts` is an array of any string type, or a chunked one, which gives a chunked one back. The interpreter lock
-        is released meanwhile.
+        is released meanwhile. `special` is as in `encode`.
 
         Raises:
             ValueError: `texts` are not strings, or as in `encode`.
             OverflowError: one array gives more than 2^31 - 1 ids; pass it in slices.
         """
         if isinstance(texts, pa.ChunkedArray):
-            chunks = [self.encode_batch(chunk) for chunk in texts.chunks]
+            chunks = [self.encode_batch(chunk, special=special) for chunk in texts.chunks]
             return pa.chunked_array(chunks, pa.list_(pa.int32()))
         if not _is_text(texts.type):
             raise ValueError(f"texts are {texts.type}, not strings; cast the array to pyarrow.string() first")
-        ids, text_ids = self._encode(texts)
+        ids, text_ids = self._encode(texts, special)
         if ids.size > np.iinfo(np.int32).max:
             raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
         mask = texts.is_null() if texts.null_count else None
@@ -145,13 +169,58 @@ class Tokenizer:
 
         As `tokens`, bytes for kind `byte`, text for kind `char`.
         """
-        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()))
+        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()), "plain")
         return [
             self.alphabet.spelling(self._tokens[id_]) if id_ > UNKNOWN else chr(UNKNOWN - id_) for id_ in ids.tolist()
         ]
 
-    def _encode(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
-        data, offsets = flat_bytes(self.words.normalize_batch(texts))
+    def count_special(self, texts: pa.Array) -> Counter[str]:
+        """Returns how often each special token is spelled out in texts."""
+        return self._found["refuse"].count(texts)
+
+    def _encode(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
+        """Returns the ids of texts, and where each text's ids start (one more than texts)."""
+        check_special_in_text(special)
+        if special == "refuse":
+            for row in self._found["refuse"].rows(texts):
+                for piece in self._found["refuse"].pieces(texts[row].as_py()):
+                    if piece.token is not None:
+                        raise ValueError(
+                            f"text {row} spells the special token {piece.token.content!r}; encode it with "
+                            "special='plain' for ordinary letters, or 'allow' for the token"
+                        )
+        found = self._found["allow" if special == "allow" else "plain"]
+        rows = found.rows(texts)
+        if not rows:
+            return self._encode_normalized(self.words.normalize_batch(texts))
+        # The texts that hold no added token, and the pieces between those of the others, are encoded together.
+        pieces = [found.pieces(texts[row].as_py()) for row in rows]
+        between = [piece.text for of_row in pieces for piece in of_row if piece.token is None]
+        whole = self.words.normalize_batch(texts.take(pa.array(np.setdiff1d(np.arange(len(texts)), rows))))
+        ids, starts = self._encode_normalized(
+            pa.concat_arrays([whole.cast(pa.large_string()), pa.array(between, pa.large_string())])
+        )
+        parts: list[Int32s] = []
+        sizes = np.zeros(len(texts) + 1, np.int64)
+        at, next_piece, next_row = 0, len(whole), 0
+        for row, of_row in zip(rows, pieces, strict=True):
+            num_whole = row - next_row
+            parts.append(ids[starts[at] : starts[at + num_whole]])
+            sizes[next_row + 1 : row + 1] = np.diff(starts[at : at + num_whole + 1])
+            at, next_row = at + num_whole, row + 1
+            for piece in of_row:
+                if piece.token is None:
+                    parts.append(ids[starts[next_piece] : starts[next_piece + 1]])
+                    next_piece += 1
+                else:
+                    parts.append(np.array([piece.token.id], np.int32))
+                sizes[row + 1] += parts[-1].size
+        parts.append(ids[starts[at] : starts[len(whole)]])
+        sizes[next_row + 1 :] = np.diff(starts[at : len(whole) + 1])
+        return np.concatenate(parts), np.cumsum(sizes)
+
+    def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
+        data, offsets = flat_bytes(texts)
         return self._encoder.encode(data, offsets, self.words.cut(data, offsets))
 
     def _known(self, ids: Int32s) -> Int32s:
@@ -221,9 +290,10 @@ class Tokenizer:
         return hashlib.sha256("".join(f"{name}\n{text}" for name, text in self.files().items()).encode()).hexdigest()
 
     def __repr__(self) -> str:
+        special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
         return (
             f"Tokenizer(kind={self.alphabet.kind!r}, pattern={self.words.pattern!r}, vocab_size={self.vocab_size}, "
-            f"merges={len(self.merges)}, special_tokens={list(self.special_tokens)})"
+            f"merges={len(self.merges)}, special_tokens={special})"
         )
 
     # Files.

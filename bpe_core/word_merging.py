@@ -1,11 +1,13 @@
 """The symbols of one word -> merged symbols: the pair learned first is merged first, the leftmost of equals."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bpe_core.kernels import Int32s, Int64s, kernel, least_of_sixteen, part, table_size
 from bpe_core.word_table import Words64
+
+RankedBy = Literal["merge", "token"]
 
 MOST_SYMBOLS = (1 << 21) - 1
 """Ids that a table of merges can hold; three of them and more fit into one of its slots."""
@@ -205,8 +207,10 @@ def merge_with_heap(symbols: Int32s, merging: Merging) -> int:
     return write
 
 
-def new_merging(merges: Int32s) -> Merging:
+def new_merging(merges: Int32s, ranked_by: RankedBy = "merge") -> Merging:
     """Returns the table of merges, int32 of shape `(merges, 3)`. Of equal pairs the last counts, as in HF's.
+
+    With `ranked_by` `token` the merges that make one token have one rank, in the order of the tokens' ids.
 
     Raises:
         ValueError: an id is above `MOST_SYMBOLS`, or there are more merges than ranks fit.
@@ -214,14 +218,18 @@ def new_merging(merges: Int32s) -> Merging:
     if merges.size and max(int(merges.max()), len(merges)) > MOST_SYMBOLS:
         raise ValueError(f"{len(merges)} merges with ids up to {merges.max()}: the most is {MOST_SYMBOLS}")
     slots = np.full(table_size(2 * len(merges)), _FREE, np.uint64)
-    _fill(slots, np.ascontiguousarray(merges))
-    return Merging(slots, np.ascontiguousarray(merges[:, 2], np.int32))
+    merged, ranks = merges[:, 2], np.arange(len(merges))
+    if ranked_by == "token":
+        merged, ranks = np.unique(merged, return_inverse=True)
+    _fill(slots, np.ascontiguousarray(merges), ranks.astype(np.int64))
+    return Merging(slots, np.ascontiguousarray(merged, np.int32))
 
 
 @kernel
-def _fill(slots: Words64, merges: Int32s) -> None:
-    for rank in range(len(merges)):
-        pair = _pair(merges[rank, 0], merges[rank, 1])
+def _fill(slots: Words64, merges: Int32s, ranks: Int64s) -> None:
+    for row in range(len(merges)):
+        rank = ranks[row]
+        pair = _pair(merges[row, 0], merges[row, 1])
         slot = _home(pair, slots)
         while slots[slot] != _FREE and slots[slot] >> _RANK_BITS != pair:
             slot = _next(slot, slots)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import Int8s, Int64s, copy_items, grown, inlined, load_eight, part, prefetch, store_eight
+from bpe_core.kernels import Int8s, Int64s, copy_items, grown, inlined, kernel, load_eight, part, prefetch, store_eight
 
 Words64 = npt.NDArray[np.uint64]
 
@@ -192,7 +192,7 @@ def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTabl
         start = ends[stride * stop - 1]
 
 
-@part
+@kernel
 def with_room(table: WordTable, num_words: Any, num_bytes: Any) -> WordTable:
     """Returns the table with room for so many more words of so many bytes in all."""
     slots, pool = table.slots, table.pool

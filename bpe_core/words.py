@@ -77,7 +77,8 @@ class Words:
     """How text becomes words.
 
     Attributes:
-        pattern: a key of `PATTERNS`, or a regular expression in the syntax of the `regex` package.
+        pattern: a key of `PATTERNS`, or a regular expression in the syntax of the `regex` package, or several that
+            cut one after the other.
         keep_gaps: text between two matches is a word of its own. Off only where the end-of-word marker stands for
             the blanks between words (kind `char`).
         unicode: the Unicode normalisation form applied first; `none` leaves the text as it is.
@@ -85,7 +86,7 @@ class Words:
             as the `Lowercase` normaliser of Hugging Face tokenizers does.
     """
 
-    pattern: str
+    pattern: str | tuple[str, ...]
     keep_gaps: bool = True
     unicode: Normalization = "none"
     lowercase: bool = False
@@ -103,7 +104,7 @@ class Words:
     @property
     def expressions(self) -> tuple[str, ...]:
         """The regular expressions behind the pattern's name, in the order in which they cut."""
-        return PATTERNS.get(self.pattern, (self.pattern,))
+        return self.pattern if isinstance(self.pattern, tuple) else PATTERNS.get(self.pattern, (self.pattern,))
 
     @property
     def is_compiled(self) -> bool:
