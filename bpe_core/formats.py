@@ -24,7 +24,7 @@ from bpe_core.alphabet import (
 )
 from bpe_core.characters import UNICODE_VERSION
 from bpe_core.kernels import Int32s
-from bpe_core.model import Model, words_of
+from bpe_core.model import ROLES, Model, words_of
 from bpe_core.word_merging import RankedBy
 from bpe_core.words import PATTERNS, WHITESPACE, Normalization
 
@@ -77,6 +77,10 @@ def hugging_face(model: Model) -> dict[str, Any]:
         )
     if alphabet.kind == "char" and unknown is None:
         raise NotExpressible("there is no unk token, and the library would drop unknown characters without a sign")
+    if model.ranked_by == "token":
+        raise NotExpressible("pairs are ranked by the token that they make, as in tiktoken, not by a list of merges")
+    if b"" in model.tokens:
+        raise NotExpressible(f"the id {list(model.tokens).index(b'')} is not used, and the layout has no holes")
     spelled = _spellings(model)
     vocab = {spelling: id_ for id_, spelling in enumerate(spelled)}
     if len(vocab) != len(spelled):
@@ -222,11 +226,14 @@ def _dump(content: Mapping[str, Any]) -> str:
 
 
 def read_special_tokens_map(content: Any) -> dict[str, str | list[str]]:
-    """Returns role -> spelling from the content of `special_tokens_map.json`."""
+    """Returns role -> spelling from the content of `special_tokens_map.json`, or of `tokenizer_config.json`."""
     roles: dict[str, str | list[str]] = {}
-    for key, given in content.items():
-        role = "additional" if key == _ADDITIONAL else key.removesuffix("_token")
-        roles[role] = given["content"] if isinstance(given, dict) else given
+    for role in ROLES:
+        given = content.get(_ADDITIONAL if role == "additional" else f"{role}_token")
+        if isinstance(given, list):
+            roles[role] = [one["content"] if isinstance(one, dict) else one for one in given]
+        elif given is not None:
+            roles[role] = given["content"] if isinstance(given, dict) else given
     return roles
 
 

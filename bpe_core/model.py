@@ -1,7 +1,7 @@
 """What a tokenizer is made of, ready to be used or to be written: tokens by id, merges by id, special tokens."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -152,3 +152,67 @@ def _order(merges: Merges, vocab_order: VocabOrder) -> list[int]:
     if kind == "byte":
         return [*sorted(range(num_bases), key=lambda symbol: BYTES.symbols[symbol]), *learned]
     return [*range(num_bases), *learned]
+
+
+def symbol_pairs(model: Model) -> Int32s:
+    """Returns the merges of a model by the numbers that the merge loop gives symbols: int32, shape `(merges, 2)`.
+
+    Raises:
+        ValueError: a merge takes a token that no merge before it makes, or pairs are ranked by tokens.
+    """
+    if model.ranked_by != "merge":
+        raise ValueError(
+            "the pairs of this tokenizer are ranked by tokens, not by merges, so there is no more to learn"
+        )
+    ids = {token: id_ for id_, token in reversed(list(enumerate(model.tokens)))}
+    number = {ids[symbol]: index for index, symbol in enumerate(model.alphabet.symbols)}
+    pairs = np.empty((len(model.merges), 2), np.int32)
+    for rank, (left, right, made) in enumerate(model.merges.tolist()):
+        if left not in number or right not in number:
+            raise ValueError(f"merge {rank} takes a token that no merge before it makes; it cannot be learned on from")
+        pairs[rank] = number[left], number[right]
+        number.setdefault(made, len(number))
+    return pairs
+
+
+def extended(model: Model, merges: Merges) -> Model:
+    """Returns a model with the merges that `merges`, learned on from this model's, has beyond them.
+
+    Every id stays; new tokens follow the last one.
+    """
+    tokens = list(model.tokens)
+    ids = {token: id_ for id_, token in reversed(list(enumerate(tokens)))}
+    rows = []
+    for left, right, made in zip(merges.left, merges.right, merges.merged, strict=True):
+        spelled = [merges.symbols[symbol] for symbol in (left, right, made)]
+        if spelled[2] not in ids:
+            ids[spelled[2]] = len(tokens)
+            tokens.append(spelled[2])
+        rows.append([ids[token] for token in spelled])
+    new = np.array(rows[len(model.merges) :], np.int32).reshape(-1, 3)
+    return replace(model, tokens=tokens, merges=np.concatenate([model.merges, new]))
+
+
+def first_merges(model: Model, num_merges: int) -> Model:
+    """Returns the model with the first merges only, and no token that only later ones make; ids close up in order.
+
+    Raises:
+        ValueError: there are fewer merges, or pairs are ranked by tokens.
+    """
+    if model.ranked_by != "merge" or not 0 <= num_merges <= len(model.merges):
+        raise ValueError(
+            f"num_merges is {num_merges}; this tokenizer has {len(model.merges)}, ranked by {model.ranked_by}"
+        )
+    kept = {*model.merges[:num_merges].ravel().tolist(), *(token.id for token in model.added_tokens)}
+    later = set(model.merges[num_merges:, 2].tolist()) - kept
+    numbers = np.full(len(model.tokens), -1, np.int32)
+    chosen = [id_ for id_ in range(len(model.tokens)) if id_ not in later]
+    numbers[chosen] = np.arange(len(chosen))
+    begin, end = (tuple(int(numbers[id_]) for id_ in side) for side in model.around)
+    return replace(
+        model,
+        tokens=[model.tokens[id_] for id_ in chosen],
+        merges=numbers[model.merges[:num_merges]],
+        added_tokens=tuple(token._replace(id=int(numbers[token.id])) for token in model.added_tokens),
+        around=(begin, end),
+    )

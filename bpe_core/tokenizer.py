@@ -4,16 +4,16 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
-from bpe_core import formats
+from bpe_core import formats, other_formats
 from bpe_core.added_tokens import AddedTokens, SpecialInText, check_special_in_text
 from bpe_core.alphabet import MARKER, Kind, Placement
 from bpe_core.counting import count_words
@@ -21,8 +21,27 @@ from bpe_core.encoder import UNKNOWN, Encoder
 from bpe_core.kernels import Int32s, Int64s, flat_bytes
 from bpe_core.merge_loop import Ties
 from bpe_core.merges import Merges, learn_merges
-from bpe_core.model import Model, SpecialIds, SpecialTokens, VocabOrder, number_tokens, spellings, words_of
+from bpe_core.model import (
+    Model,
+    SpecialIds,
+    SpecialTokens,
+    VocabOrder,
+    extended,
+    first_merges,
+    number_tokens,
+    spellings,
+    symbol_pairs,
+    words_of,
+)
 from bpe_core.words import Normalization, Words, repair_surrogates
+
+
+class Encoded(NamedTuple):
+    """The ids of a text, and where each token ends in the normalised text, in bytes and in characters."""
+
+    ids: list[int]
+    byte_ends: list[int]
+    character_ends: list[int]
 
 
 class Tokenizer:
@@ -43,7 +62,7 @@ class Tokenizer:
         self._special = frozenset(self.special_tokens.values())
         self.added_tokens = model.added_tokens
         added = {token.id for token in model.added_tokens}
-        ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in added}
+        ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in added and token}
         symbols = dict(ids)
         for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
             symbols.setdefault(token.content.encode(), token.id)
@@ -121,6 +140,33 @@ class Tokenizer:
         """Returns the tokenizer of these merges."""
         return cls(number_tokens(merges, words, special_tokens or {}, special_ids, vocab_order))
 
+    def train_more(self, texts: Iterable[str], *, vocab_size: int, min_frequency: int = 1) -> Self:
+        """Returns a tokenizer of kind `byte` that goes on from this one's merges: every id stays, new ones follow.
+
+        Args:
+            vocab_size: ids in all, with those that there are.
+
+        Raises:
+            ValueError: kind `char`, a size below this tokenizer's, or merges that cannot be gone on from.
+        """
+        if self.alphabet.kind != "byte" or vocab_size < self.vocab_size:
+            raise ValueError(
+                f"vocab_size is {vocab_size}: this tokenizer of kind {self.alphabet.kind} has {self.vocab_size} ids "
+                "already; only kind byte can be trained on, to a larger size"
+            )
+        merges = learn_merges(
+            count_words(texts, self.words),
+            num_merges=len(self.merges) + vocab_size - self.vocab_size,
+            min_frequency=min_frequency,
+            special_tokens=list(self.special_tokens),
+            resume_from=symbol_pairs(self._model),
+        )
+        return type(self)(extended(self._model, merges))
+
+    def first_merges(self, num_merges: int) -> Self:
+        """Returns the tokenizer of this one's first merges; ids keep their order and close up."""
+        return type(self)(first_merges(self._model, num_merges))
+
     # Encoding.
 
     def encode(self, text: str, *, special: SpecialInText = "plain", add_special_tokens: bool = False) -> list[int]:
@@ -163,6 +209,32 @@ class Tokenizer:
             raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
         mask = texts.is_null() if texts.null_count else None
         return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(self._known(ids)), mask=mask)
+
+    def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
+        """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.
+
+        The first token starts at 0 and each other one where the one before it ends, so that they partition the text; a
+        character belongs to the token with its first byte. For kind `byte`.
+
+        Raises:
+            ValueError: as in `encode`; kind `char`, whose tokens leave out the blanks between words.
+        """
+        if self.alphabet.kind == "char":
+            raise ValueError("offsets are for kind byte; tokens of kind char leave out the blanks between words")
+        ids = self.encode(text, special=special)
+        pieces = self._found["allow" if special == "allow" else "plain"].pieces(repair_surrogates(text))
+        ends: list[int] = []
+        at = stop = 0
+        for piece in pieces:
+            stop += len(piece.text.encode())
+            while at < stop:
+                # White space around an added token may belong to it.
+                at = stop if piece.token is not None else at + len(self._tokens[ids[len(ends)]])
+                ends.append(at)
+        normalized = "".join(piece.text for piece in pieces).encode()
+        starts_character = (np.frombuffer(normalized, np.uint8) & 0xC0) != 0x80
+        characters = np.concatenate([[0], np.cumsum(starts_character)])
+        return Encoded(ids, ends, characters[ends].tolist())
 
     def tokenize(self, text: str) -> list[Any]:
         """Returns the tokens of a text as they are spelled; a character without a symbol stands for itself.
@@ -266,6 +338,8 @@ class Tokenizer:
     def _token(self, id_: int) -> bytes:
         if not 0 <= id_ < len(self._tokens):
             raise ValueError(f"the id {id_} is not in this vocabulary, whose ids are 0 to {len(self._tokens) - 1}")
+        if not self._tokens[id_]:
+            raise ValueError(f"the id {id_} is not used in this vocabulary")
         return self._tokens[id_]
 
     # What it is.
@@ -297,6 +371,41 @@ class Tokenizer:
         )
 
     # Files.
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        text: str,
+        *,
+        pattern: str,
+        special_tokens: Mapping[str, int] | None = None,
+        roles: SpecialTokens | None = None,
+    ) -> Self:
+        """Returns the tokenizer in the text of a `.tiktoken` file; see `other_formats.read_tiktoken`.
+
+        Args:
+            special_tokens: spelling -> id.
+            roles: role -> spelling, of some of them.
+        """
+        model = other_formats.read_tiktoken(text, pattern, special_tokens)
+        return cls(replace(model, special_roles=_checked_roles(roles or {}, model)))
+
+    @classmethod
+    def from_vocab_and_merges(
+        cls, vocab: str, merges: str, *, pattern: str = "gpt2", special_tokens: SpecialTokens | None = None
+    ) -> Self:
+        """Returns the tokenizer in the texts of `vocab.json` and `merges.txt`; see `other_formats`."""
+        return cls(other_formats.read_vocab_and_merges(vocab, merges, pattern, special_tokens))
+
+    @classmethod
+    def from_codes(cls, codes: str, *, special_tokens: SpecialTokens | None = None) -> Self:
+        """Returns the tokenizer in the text of subword-nmt codes; see `other_formats.read_codes`."""
+        return cls(other_formats.read_codes(codes, special_tokens))
+
+    @property
+    def model(self) -> Model:
+        """What the tokenizer is made of."""
+        return self._model
 
     def files(self) -> dict[str, str]:
         """Returns the text of each file that `save` writes, by name."""
@@ -332,10 +441,11 @@ class Tokenizer:
             file = file / formats.TOKENIZER_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
-        beside = file.with_name(formats.SPECIAL_TOKENS_FILE)
+        beside = [file.with_name(name) for name in (formats.SPECIAL_TOKENS_FILE, formats.CONFIG_FILE)]
+        roles = next((path.read_text(encoding="utf-8") for path in beside if path.is_file()), None)
         return cls.from_json(
             file.read_text(encoding="utf-8"),
-            beside.read_text(encoding="utf-8") if beside.is_file() else None,
+            roles,
             source=str(file),
         )
 
@@ -343,7 +453,8 @@ class Tokenizer:
     def from_json(
         cls, text: str, special_tokens_map: str | None = None, *, source: str = formats.TOKENIZER_FILE
     ) -> Self:
-        """Returns the tokenizer in the text of a `tokenizer.json` and, for the roles, a `special_tokens_map.json`.
+        """Returns the tokenizer in the text of a `tokenizer.json` and, for the roles, a `special_tokens_map.json`, or a
+        `tokenizer_config.json` in its place.
 
         Raises:
             ValueError: see `load`; `source` names the file in the message.
@@ -351,13 +462,20 @@ class Tokenizer:
         try:
             model = formats.read_tokenizer_json(json.loads(text))
             roles = formats.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
-            return cls(replace(model, special_roles=roles or model.special_roles))
+            return cls(replace(model, special_roles=_checked_roles(roles, model) or model.special_roles))
         except KeyError as error:
             raise ValueError(f"{source}: the entry {error} is missing") from error
         except (AttributeError, TypeError) as error:
             raise ValueError(f"{source}: this is not a tokenizer file: {error}") from error
         except ValueError as error:
             raise ValueError(f"{source}: {error}") from error
+
+
+def _checked_roles(roles: SpecialTokens, model: Model) -> dict[str, str | list[str]]:
+    absent = [spelling for spelling in spellings(roles) if spelling not in model.special_tokens]
+    if absent:
+        raise ValueError(f"the role of {absent[0]!r} is given, but it is not among the special tokens")
+    return {role: given if isinstance(given, str) else list(given) for role, given in roles.items()}
 
 
 def _is_text(arrow_type: pa.DataType) -> bool:

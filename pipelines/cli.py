@@ -1,23 +1,26 @@
-"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect`."""
+"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|verify`."""
 
 import argparse
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from typing import get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.text import Text
 
+from bpe_core.export import Format, export
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.config import load_project
+from pipelines.config import Corpus, load_project
 from pipelines.known_answers import known_answer_documents
 from pipelines.runners import PipelineFailed, WorkerLost
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
+from pipelines.verify import Library, verify_against
 
 _DONE, _FAILED, _BAD_INPUT = 0, 1, 2
 
@@ -50,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         os._exit(_FAILED)
     except PipelineFailed as error:
         sys.exit(_fail(error, _FAILED))
+    except ModuleNotFoundError as error:
+        sys.exit(_fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), _BAD_INPUT))
     except (ValueError, OSError) as error:
         sys.exit(_fail(error, _BAD_INPUT))
 
@@ -93,7 +98,37 @@ def _parser() -> argparse.ArgumentParser:
         )
         command.add_argument("text", nargs="*", help="what to read; standard input if left out")
         command.set_defaults(run=run)
+    export_ = commands.add_parser("export", help="write a tokenizer in another tool's files, checked by reading them")
+    export_.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+    export_.add_argument("--format", required=True, choices=get_args(Format))
+    export_.add_argument("--output", required=True, metavar="FOLDER")
+    export_.set_defaults(run=_export)
+    verify = commands.add_parser("verify", help="compare a tokenizer's ids with another library's over a corpus")
+    verify.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+    verify.add_argument("--against", required=True, choices=get_args(Library))
+    verify.add_argument("--reference", metavar="FILE", help="another tokenizer.json to compare with (hf)")
+    verify.add_argument("--corpus", required=True, nargs="+", metavar="FILE", help="files, globs or folders")
+    verify.add_argument("--format", default="auto", choices=("auto", "parquet", "jsonl", "text"), help="of the files")
+    verify.add_argument("--text-column", default="text", help="of Parquet and JSON lines")
+    verify.set_defaults(run=_verify)
     return parser
+
+
+def _export(args: argparse.Namespace) -> None:
+    for path in export(files.read_tokenizer(args.tokenizer), args.output, args.format):
+        print(path)
+
+
+def _verify(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer)
+    corpus = Corpus(
+        files=tuple(args.corpus), format=args.format, text_column=args.text_column, on_invalid_utf8="replace"
+    )
+    found = verify_against(tokenizer, args.against, corpus, args.reference)
+    print(f"{found.documents:,} documents, {found.ids:,} ids, {found.different:,} documents with other ids")
+    if found.first is not None:
+        print(found.first.describe(tokenizer))
+        raise SystemExit(1)
 
 
 def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> None:

@@ -14,6 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from bpe_core.added_tokens import SpecialInText
 from bpe_core.alphabet import Kind, Placement
 from bpe_core.merge_loop import Ties
 from bpe_core.merges import check_settings
@@ -139,6 +140,9 @@ class Shards(_Group):
     overlap: int = Field(0, ge=0, description="tokens that a row repeats from the row before (on_overflow: split)")
     begin_token: bool = Field(False, description="put the bos token before each document")
     end_token: bool = Field(True, description="put the eos token after each document")
+    special_in_text: SpecialInText = Field(
+        "plain", description="a special token spelled out in a text: letters like any other, the token, or an error"
+    )
     labels: bool = Field(False, description="add labels: input_ids where the mask is 1, -100 elsewhere")
     carry: tuple[str, ...] = Field((), description="columns of the corpus to carry along, by name")
     provenance: bool = Field(True, description="add source_file, source_row and source_part to each row")

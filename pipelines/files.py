@@ -11,7 +11,7 @@ from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
 from bpe_core import Tokenizer
-from bpe_core.formats import SPECIAL_TOKENS_FILE, TOKENIZER_FILE
+from bpe_core.formats import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
 
 TEMPORARY = "_temporary"
 """The folder, inside an output folder, of files that are still being written. Readers of Parquet folders skip it."""
@@ -71,8 +71,9 @@ def read_tokenizer(path: str) -> Tokenizer:
         ValueError: see `Tokenizer.load`.
     """
     file = path if path.endswith(".json") else join(path, TOKENIZER_FILE)
-    beside = join(FileSystems.split(file)[0], SPECIAL_TOKENS_FILE)
-    return Tokenizer.from_json(read_text(file), read_text(beside) if exists(beside) else None, source=file)
+    beside = [join(FileSystems.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
+    roles = next((read_text(path) for path in beside if exists(path)), None)
+    return Tokenizer.from_json(read_text(file), roles, source=file)
 
 
 def write_text(path: str, text: str) -> None:

@@ -189,8 +189,9 @@ def _add_batch(
     batch: Batch, tokenizer: Tokenizer, row_format: RowFormat, output: TaskOutput, counts: Counter[str]
 ) -> None:
     settings = row_format.settings
+    counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
     try:
-        encoded = tokenizer.encode_batch(batch.texts)
+        encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
     except ValueError as error:
         raise ValueError(f"{batch.path}, rows {batch.rows[0]} to {batch.rows[-1]}: {error}") from error
     ids, starts = add_ends(
@@ -342,6 +343,7 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
         "split_documents": "documents were longer than the longest bucket and were split",
         "truncated_documents": "documents were longer than the longest bucket and were cut",
         "dropped_documents": "documents were longer than the longest bucket and were dropped",
+        "special_spellings": "special tokens were spelled out in texts; shards.special_in_text says what that means",
         "unknown_tokens": "characters are not in the vocabulary and became unk",
     }
     for key, remark in remarks.items():

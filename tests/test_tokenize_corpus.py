@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -357,7 +358,27 @@ def test_every_setting_has_an_effect(
 
 
 def test_every_setting_is_tried_above() -> None:
-    assert {name for changed in SETTINGS for name in changed} == set(Shards.model_fields) - {"output", "tokenizer"}
+    tried_below = {"special_in_text"}
+    tried = {name for changed in SETTINGS for name in changed} | tried_below
+    assert tried == set(Shards.model_fields) - {"output", "tokenizer"}
+
+
+def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Path, tmp_path: Path) -> None:
+    loaded = Tokenizer.load(tokenizer)
+    end = loaded.special_roles["eos"]
+    text = f"one {end} two{end}"
+    path = write_file(tmp_path / "a.parquet", ["plain", text])
+    for choice in ("plain", "allow"):
+        settings = project(path, tokenizer, tmp_path / choice, {"special_in_text": choice})
+        counts = tokenize_corpus(settings)["counts"]
+        rows = {row["source_row"]: real_ids(row) for row in rows_in(tmp_path / choice)}
+        assert rows[1] == [*loaded.encode(text, special=choice), loaded.special_id("eos")]
+        assert rows[1].count(loaded.special_id("eos")) == (3 if choice == "allow" else 1)
+        assert counts["special_spellings"] == 2
+    with pytest.raises(
+        PipelineFailed, match=rf"a\.parquet, rows 0 to 1: text 1 spells the special token '{re.escape(str(end))}'"
+    ):
+        tokenize_corpus(project(path, tokenizer, tmp_path / "refuse", {"special_in_text": "refuse"}))
 
 
 def test_row_groups_are_as_large_as_asked(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
