@@ -204,6 +204,9 @@ def carried_schema(first: SourceFile, carry: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in carry])
 
 
+_LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20
+
+
 def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> list[Task]:
     """Divides files into tasks of about `task_bytes` of text each, in the order of the files.
 
@@ -213,7 +216,8 @@ def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> 
     """
     all_extents = [extent for source in sources for extent in _extents(source)]
     if task_bytes is None:
-        task_bytes = min(max(sum(extent.num_bytes for extent in all_extents) // 64, 4 << 20), 64 << 20)
+        task_bytes = sum(extent.num_bytes for extent in all_extents) // 64
+        task_bytes = min(max(task_bytes, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
     tasks: list[Task] = []
     extents: list[Extent] = []
     num_bytes = 0
