@@ -48,12 +48,23 @@ class AddedTokens:
     Args:
         tokens: those that count.
         words: how texts are normalised.
+        passes_special: special tokens are letters; still none is found that overlaps one of them.
+
+    Raises:
+        ValueError: two tokens are the same once they are normalised; the library would take either.
     """
 
-    def __init__(self, tokens: Sequence[AddedToken], words: Words) -> None:
+    def __init__(self, tokens: Sequence[AddedToken], words: Words, passes_special: bool = False) -> None:
         self._words = words
-        self._raw = _Finder({t.content: t for t in tokens if not t.normalized})
-        self._normalized = _Finder({words.normalize(t.content): t for t in tokens if t.normalized})
+        if passes_special and all(token.special for token in tokens):
+            tokens = ()
+        self._raw = _Finder({t.content: t for t in tokens if not t.normalized}, passes_special)
+        normalized: dict[str, AddedToken] = {}
+        for token in tokens:
+            if token.normalized and normalized.setdefault(words.normalize(token.content), token) != token:
+                other = normalized[words.normalize(token.content)].content
+                raise ValueError(f"the added tokens {other!r} and {token.content!r} are one once they are normalised")
+        self._normalized = _Finder(normalized, passes_special)
 
     def rows(self, texts: pa.Array) -> list[int]:
         """Returns the numbers of the texts that may hold one of the tokens; all others hold none."""
@@ -61,7 +72,7 @@ class AddedTokens:
         return sorted(found)
 
     def pieces(self, text: str) -> list[Piece]:
-        """Returns a text's pieces in order; none is empty."""
+        """Returns a text's pieces in order; one without a token is not empty."""
         pieces = []
         for raw in self._raw.split(text):
             if raw.token is not None:
@@ -81,8 +92,9 @@ class AddedTokens:
 class _Finder:
     """Finds literal spellings."""
 
-    def __init__(self, tokens: dict[str, AddedToken]) -> None:
+    def __init__(self, tokens: dict[str, AddedToken], passes_special: bool) -> None:
         self._tokens = tokens
+        self._passes_special = passes_special
         # Longer ones first, so that of several at one place the longest is found.
         by_length = sorted(tokens, key=len, reverse=True)
         self._pattern = regex.compile("|".join(map(regex.escape, by_length))) if tokens else None
@@ -95,21 +107,25 @@ class _Finder:
         return found
 
     def split(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text, none of them empty."""
+        """Returns the pieces of a text. Empty is only a token in white space that the token before has taken too."""
         pieces: list[Piece] = []
         end = 0
         for match in self._pattern.finditer(text) if self._pattern else ():
             token = self._tokens[match.group()]
             start, stop = match.span()
+            if token.special and self._passes_special:
+                continue
             if token.single_word and (_ends_with_word(text[:start]) or _starts_with_word(text[stop:])):
                 continue
             if token.lstrip:
                 start = max(end, len(text[:start].rstrip(_WHITE_SPACE)))
             if token.rstrip:
                 stop = len(text) - len(text[stop:].lstrip(_WHITE_SPACE))
+            if start >= stop:  # The token before has taken all of it, as white space on its right.
+                continue
             if start > end:
                 pieces.append(Piece(text[end:start], None))
-            pieces.append(Piece(text[start:stop], token))
+            pieces.append(Piece(text[max(start, end) : stop], token))
             end = stop
         if end < len(text):
             pieces.append(Piece(text[end:], None))

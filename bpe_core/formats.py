@@ -89,8 +89,8 @@ def hugging_face(model: Model) -> dict[str, Any]:
     if alphabet.kind == "byte":
         pre_tokenizer: dict[str, Any] = dict(_BYTE_LEVEL)
         if words.expressions != PATTERNS["gpt2"]:
-            otherwise = _READ_OTHERWISE.search(words.pattern)
-            if otherwise and words.pattern not in PATTERNS:
+            otherwise = next(filter(None, map(_READ_OTHERWISE.search, words.expressions)), None)
+            if otherwise and words.expressions not in _NAMED:
                 raise NotExpressible(f"the library would read {otherwise.group()!r} in the pattern in another way")
             splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in words.expressions]
             pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, {**_BYTE_LEVEL, "use_regex": False}]}
@@ -120,10 +120,21 @@ def hugging_face(model: Model) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": model.ignore_merges,
-            "vocab": vocab,
+            "vocab": _vocab_without_added(model, vocab) if model.ignore_merges else vocab,
             "merges": [[spelled[left], spelled[right]] for left, right, _ in model.merges.tolist()],
         },
     }
+
+
+def _vocab_without_added(model: Model, vocab: dict[str, int]) -> dict[str, int]:
+    """Returns the vocabulary without added tokens at its end: with `ignore_merges` the library takes all it holds for
+    whole words."""
+    kept = {*model.merges.ravel().tolist(), *(i for i, token in enumerate(model.tokens) if len(token) == 1)}
+    last = {token.id for token in model.added_tokens} - kept
+    size = len(vocab)
+    while size - 1 in last:
+        size -= 1
+    return {spelling: id_ for spelling, id_ in vocab.items() if id_ < size}
 
 
 def _own(model: Model, reason: str) -> dict[str, Any]:
@@ -268,13 +279,27 @@ def read_tokenizer_json(content: Any) -> Model:
     spelled = _in_order(vocab)
     suffix = model.get("end_of_word_suffix") or None
     kind, pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
-    around = _read_post_processor(content.get("post_processor"), added_ids)
+    around = _read_post_processor(content.get("post_processor"))
+    strange = [id_ for side in around for id_ in side if id_ not in added_ids.values()]
+    if strange:
+        raise ValueError(f"post_processor puts the id {strange[0]} around texts, which is no added token's")
     for key in ("truncation", "padding"):
         if content.get(key) is not None:
             raise ValueError(f"{key} is set in the file; job 2 cuts and pads by its own settings, so set it to null")
     if (suffix is not None) != (kind == "char"):
         raise ValueError(f"model.end_of_word_suffix {suffix!r} does not go with this pre_tokenizer")
     special = set(added_ids.values())
+    if kind == "byte":
+        letter = next((t.content for t in added if t.content in CHARACTER_TO_BYTE and not t.content.isascii()), None)
+        if letter is not None:
+            raise ValueError(
+                f"the added token {letter!r} is also how model.vocab writes a byte; they cannot be told apart"
+            )
+    twice = next((t.content for t in added if t.single_word and not t.special and t.content in model["vocab"]), None)
+    if model.get("ignore_merges") and twice is not None:
+        raise ValueError(
+            f"the added token {twice!r} is single_word and in model.vocab, which goes not with ignore_merges"
+        )
     if suffix is None:
         tokens = [s.encode() if id_ in special else _bytes_of(s) for id_, s in enumerate(spelled)]
         alphabet = BYTES
@@ -288,9 +313,12 @@ def read_tokenizer_json(content: Any) -> Model:
         ]
         alphabet = _characters(tokens, special, suffix, "glued")
     merges = _read_merges(_entry(model, "merges"), vocab)
-    made = sorted(special & set(merges[:, 2].tolist()))
-    if any(token.special and token.id in made for token in added):
-        raise ValueError(f"a merge makes the special token {spelled[made[0]]!r}, so that texts could hold its id")
+    made = set(merges[:, 2].tolist())
+    for token in added:
+        if token.special and (token.id in made or (kind == "byte" and token.content in CHARACTER_TO_BYTE)):
+            raise ValueError(
+                f"a merge makes the special token {token.content!r}, or it is a byte: any text could hold its id"
+            )
     unknown = model.get("unk_token")
     words = words_of(alphabet.kind, pattern, unicode, lowercase)
     return Model(
@@ -418,7 +446,7 @@ def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]
     if pre_tokenizer == {"type": "WhitespaceSplit"}:
         return "char", WHITESPACE
     is_sequence = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "Sequence"
-    *splits, last = pre_tokenizer["pretokenizers"] if is_sequence else [pre_tokenizer]
+    *splits, last = pre_tokenizer.get("pretokenizers") or [None] if is_sequence else [pre_tokenizer]
     expressions = tuple(map(_read_split, splits))
     match last:
         case {"type": "ByteLevel", "add_prefix_space": False, **others}:
@@ -451,7 +479,7 @@ def _read_split(split: Any) -> str:
     raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
 
 
-def _read_post_processor(processor: Any, added_ids: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _read_post_processor(processor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the ids that a post-processor puts before and after a single text."""
     match processor:
         case None | {"type": "ByteLevel"}:  # That one moves offsets, and leaves ids alone.
@@ -460,7 +488,7 @@ def _read_post_processor(processor: Any, added_ids: Mapping[str, int]) -> tuple[
             begin: tuple[int, ...] = ()
             end: tuple[int, ...] = ()
             for one in processors:
-                before, after = _read_post_processor(one, added_ids)
+                before, after = _read_post_processor(one)
                 begin, end = before + begin, end + after
             return begin, end
         case {"type": "RobertaProcessing" | "BertProcessing", "cls": [_, int(cls)], "sep": [_, int(sep)]}:

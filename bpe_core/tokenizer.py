@@ -33,6 +33,7 @@ from bpe_core.model import (
     symbol_pairs,
     words_of,
 )
+from bpe_core.stream_decoder import StreamDecoder
 from bpe_core.words import Normalization, Words, repair_surrogates
 
 
@@ -71,9 +72,8 @@ class Tokenizer:
         self._encoder = Encoder(self.alphabet, base_ids, self.merges, model.ranked_by, whole_words)
         self._unknown_id = self.special_id("unk")
         # What is looked for in texts, where special tokens are letters and where they are tokens.
-        others = [token for token in model.added_tokens if not token.special]
         self._found = {
-            "plain": AddedTokens(others, self.words),
+            "plain": AddedTokens(model.added_tokens, self.words, passes_special=True),
             "allow": AddedTokens(model.added_tokens, self.words),
             "refuse": AddedTokens([token for token in model.added_tokens if token.special], self.words),
         }
@@ -169,7 +169,15 @@ class Tokenizer:
 
     # Encoding.
 
-    def encode(self, text: str, *, special: SpecialInText = "plain", add_special_tokens: bool = False) -> list[int]:
+    def encode(
+        self,
+        text: str,
+        *,
+        special: SpecialInText = "plain",
+        add_special_tokens: bool = False,
+        dropout: float = 0.0,
+        seed: int = 0,
+    ) -> list[int]:
         """Returns the ids of a text.
 
         The spelling of a special token in it is ordinary text, unless `special` is `allow` (it is the token) or
@@ -178,12 +186,18 @@ class Tokenizer:
 
         Args:
             add_special_tokens: puts the ids around the text that the model's post-processor does.
+            dropout: the probability with which each merge is left out in each step (BPE-dropout, kind `byte`), so that
+                a text has many spellings to train with; the same `seed` gives the same one.
 
         Raises:
             ValueError: a character that kind `char` has no symbol for, when there is no `unk` token; a special token
                 in the text where `special` is `refuse`.
         """
-        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()), special)
+        texts = pa.array([repair_surrogates(text)], pa.large_string())
+        if dropout:
+            ids = self._encode_with_dropout(texts, special, dropout, seed)
+        else:
+            ids, _ = self._encode(texts, special)
         begin, end = self._model.around if add_special_tokens else ((), ())
         return [*begin, *self._known(ids).tolist(), *end]
 
@@ -227,9 +241,11 @@ class Tokenizer:
         at = stop = 0
         for piece in pieces:
             stop += len(piece.text.encode())
+            if piece.token is not None:  # White space around it may belong to it.
+                at = stop
+                ends.append(at)
             while at < stop:
-                # White space around an added token may belong to it.
-                at = stop if piece.token is not None else at + len(self._tokens[ids[len(ends)]])
+                at += len(self._tokens[ids[len(ends)]])
                 ends.append(at)
         normalized = "".join(piece.text for piece in pieces).encode()
         starts_character = (np.frombuffer(normalized, np.uint8) & 0xC0) != 0x80
@@ -252,15 +268,7 @@ class Tokenizer:
 
     def _encode(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
         """Returns the ids of texts, and where each text's ids start (one more than texts)."""
-        check_special_in_text(special)
-        if special == "refuse":
-            for row in self._found["refuse"].rows(texts):
-                for piece in self._found["refuse"].pieces(texts[row].as_py()):
-                    if piece.token is not None:
-                        raise ValueError(
-                            f"text {row} spells the special token {piece.token.content!r}; encode it with "
-                            "special='plain' for ordinary letters, or 'allow' for the token"
-                        )
+        self._refuse(texts, special)
         found = self._found["allow" if special == "allow" else "plain"]
         rows = found.rows(texts)
         if not rows:
@@ -290,6 +298,36 @@ class Tokenizer:
         parts.append(ids[starts[at] : starts[len(whole)]])
         sizes[next_row + 1 :] = np.diff(starts[at : len(whole) + 1])
         return np.concatenate(parts), np.cumsum(sizes)
+
+    def _encode_with_dropout(self, texts: pa.Array, special: SpecialInText, dropout: float, seed: int) -> Int32s:
+        """Returns the ids of one text."""
+        if self.alphabet.kind != "byte":
+            raise ValueError("dropout is for kind byte")
+        self._refuse(texts, special)
+        parts = [np.empty(0, np.int32)]
+        for number, piece in enumerate(
+            self._found["allow" if special == "allow" else "plain"].pieces(texts[0].as_py())
+        ):
+            if piece.token is not None:
+                parts.append(np.array([piece.token.id], np.int32))
+                continue
+            data, offsets = flat_bytes(pa.array([piece.text], pa.large_string()))
+            ends = self.words.cut(data, offsets).ends
+            parts.append(self._encoder.encode_with_dropout(data, ends, dropout, seed + number))
+        return np.concatenate(parts)
+
+    def _refuse(self, texts: pa.Array, special: SpecialInText) -> None:
+        """Raises ValueError for a special token in a text where that is an error."""
+        check_special_in_text(special)
+        if special != "refuse":
+            return
+        for row in self._found["refuse"].rows(texts):
+            for piece in self._found["refuse"].pieces(texts[row].as_py()):
+                if piece.token is not None:
+                    raise ValueError(
+                        f"text {row} spells the special token {piece.token.content!r}; encode it with "
+                        "special='plain' for ordinary letters, or 'allow' for the token"
+                    )
 
     def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
         data, offsets = flat_bytes(texts)
@@ -327,6 +365,21 @@ class Tokenizer:
             return b"".join(spelled)
         text = b"".join(token.replace(MARKER, b" ") for token in spelled)
         return text[:-1] if spelled and spelled[-1].endswith(MARKER) else text
+
+    def decode_batch(
+        self, ids: pa.Array, *, skip_special_tokens: bool = False, errors: str = "replace"
+    ) -> list[str | None]:
+        """Returns the text of each list of an Arrow array of lists of ids; of a null, None."""
+        options: Any = {"skip_special_tokens": skip_special_tokens, "errors": errors}
+        return [None if one is None else self.decode(one, **options) for one in ids.to_pylist()]
+
+    def stream_decoder(self, *, skip_special_tokens: bool = False, errors: str = "replace") -> StreamDecoder:
+        """Returns a decoder for ids that come one after the other; for kind `byte`."""
+        if self.alphabet.kind != "byte":
+            raise ValueError(
+                "ids of kind char cannot be decoded one by one: a blank follows a word only if another does"
+            )
+        return StreamDecoder(lambda id_: self.decode_bytes([id_], skip_special_tokens=skip_special_tokens), errors)
 
     def tokens(self, ids: Iterable[int]) -> list[Any]:
         """Returns each id's token as it is spelled: bytes (kind `byte`) or text (kind `char`, special tokens)."""

@@ -1,0 +1,319 @@
+"""Others' `tokenizer.json` against the Hugging Face library: added tokens, splits, post-processors, whole words."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_core import Tokenizer
+
+tokenizers = pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
+
+TEXTS = ["the cat sat on the mat, the cat's hat", "low lower lowest 2025 x² naïve É", "你好世界 a\n\nb", "Hello Hello"]
+BASE = json.loads(Tokenizer.train(TEXTS, vocab_size=300, vocab_order="gpt2").files()["tokenizer.json"])
+SIZE = len(BASE["model"]["vocab"])
+CONTENTS = ["<a>", "<a>b", "a", "ab", " x", "Éa", "<|e|>", "\n\n", "the"]
+TEMPLATE = {
+    "type": "TemplateProcessing",
+    "single": [{"SpecialToken": {"id": "<a>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+    "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+    "special_tokens": {"<a>": {"id": "<a>", "ids": [SIZE], "tokens": ["<a>"]}},
+}
+
+
+def changed(**entries: Any) -> dict[str, Any]:
+    """The small tokenizer with other entries; those of the model as `model_…`."""
+    content: dict[str, Any] = json.loads(json.dumps(BASE))
+    for key, value in entries.items():
+        if key.startswith("model_"):
+            content["model"][key.removeprefix("model_")] = value
+        else:
+            content[key] = value
+    return content
+
+
+def added(content: str, id_: int, **flags: bool) -> dict[str, Any]:
+    all_flags = {"special": False, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": id_, "content": content, **all_flags, **flags}
+
+
+def both(content: dict[str, Any]) -> tuple[Tokenizer, Any]:
+    text = json.dumps(content)
+    return Tokenizer.from_json(text), tokenizers.Tokenizer.from_str(text)
+
+
+flags = st.fixed_dictionaries(
+    {name: st.booleans() for name in ("special", "single_word", "lstrip", "rstrip", "normalized")}
+)
+
+
+def numbered(chosen: dict[str, dict[str, bool]]) -> list[dict[str, Any]]:
+    """Added tokens with the ids that the vocabulary has for them, and the next ones for the others."""
+    vocab = BASE["model"]["vocab"]
+    new = [content for content in chosen if content not in vocab]
+    ids = {**vocab, **{content: SIZE + i for i, content in enumerate(new)}}
+    # What the merges make cannot be special: any text could hold its id.
+    return [
+        added(content, ids[content], **{**of, "special": of["special"] and content in new})
+        for content, of in chosen.items()
+    ]
+
+
+added_tokens = st.dictionaries(st.sampled_from(CONTENTS), flags, max_size=5).map(numbered)
+NORMALIZERS: list[Any] = [
+    None,
+    {"type": "NFC"},
+    {"type": "Lowercase"},
+    {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
+]
+texts = st.lists(
+    st.sampled_from([*CONTENTS, " ", "\t", "\u3000", "e\u0301", "E\u0301", "b", "B", "1", "_", "的", "<", "\n"]),
+    max_size=12,
+).map("".join)
+
+
+@given(tokens=added_tokens, normalizer=st.sampled_from(NORMALIZERS), text=texts)
+@settings(max_examples=400, deadline=None)
+def test_added_tokens_are_found_as_the_library_finds_them(tokens: list[Any], normalizer: Any, text: str) -> None:
+    ours, theirs = both(changed(added_tokens=tokens, normalizer=normalizer))
+    assert ours.encode(text, special="allow") == theirs.encode(text, add_special_tokens=False).ids
+    theirs.encode_special_tokens = True
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+
+
+@given(tokens=added_tokens, batch=st.lists(st.one_of(st.none(), texts), max_size=8), start=st.integers(0, 3))
+@settings(max_examples=150, deadline=None)
+def test_a_batch_is_its_texts_one_by_one(tokens: list[Any], batch: list[str | None], start: int) -> None:
+    ours, _ = both(changed(added_tokens=tokens))
+    array = pa.array(batch, pa.string())[start:]
+    expected = [None if text is None else ours.encode(text, special="allow") for text in array.to_pylist()]
+    assert ours.encode_batch(array, special="allow").to_pylist() == expected
+    chunked = pa.chunked_array([array[:2], array[2:]], pa.string())
+    assert ours.encode_batch(chunked, special="allow").to_pylist() == expected
+
+
+@given(tokens=added_tokens, text=texts)
+@settings(max_examples=150, deadline=None)
+def test_text_never_gives_a_special_id_unless_asked(tokens: list[Any], text: str) -> None:
+    ours, _ = both(changed(added_tokens=tokens))
+    assert not set(ours.encode(text)) & set(ours.special_tokens.values())
+
+
+@given(tokens=added_tokens, text=texts)
+@settings(max_examples=150, deadline=None)
+def test_offsets_partition_the_text(tokens: list[Any], text: str) -> None:
+    ours, _ = both(changed(added_tokens=tokens))
+    encoded = ours.encode_with_offsets(text, special="allow")
+    assert encoded.ids == ours.encode(text, special="allow")
+    assert len(encoded.ids) == len(encoded.byte_ends) == len(encoded.character_ends)
+    assert encoded.byte_ends == sorted(encoded.byte_ends)
+    assert [0, *encoded.byte_ends][-1] == len(text.encode())
+    assert [0, *encoded.character_ends][-1] == len(text)
+    if not tokens:
+        data = text.encode()
+        parts = [data[a:b] for a, b in zip([0, *encoded.byte_ends], encoded.byte_ends, strict=False)]
+        assert parts == [ours.token_bytes()[id_] for id_ in encoded.ids]
+    # A character ends with the token that has its first byte.
+    for in_bytes, in_characters in zip(encoded.byte_ends, encoded.character_ends, strict=True):
+        assert len(text[: in_characters - 1].encode()) < in_bytes <= len(text[:in_characters].encode()) or not in_bytes
+
+
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+PLAIN = {**BYTE_LEVEL, "use_regex": False}
+
+
+def split(pattern: dict[str, str], **others: Any) -> dict[str, Any]:
+    return {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False, **others}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [BYTE_LEVEL],
+        [{"type": "Digits", "individual_digits": True}, {**BYTE_LEVEL, "use_regex": True}],
+        [{"type": "Digits", "individual_digits": False}, {**BYTE_LEVEL, "use_regex": True}],
+        [split({"String": "a."}), PLAIN],
+        [split({"Regex": r"\p{N}"}), split({"Regex": r"\s+|\S+"}), PLAIN],
+        [split({"Regex": "[^\r\n\\p{L}]+|\\p{L}+"}), PLAIN],
+    ],
+    ids=str,
+)
+@given(text=st.text(st.sampled_from("aB1٣²Ⅷ .'s的\n\r\t\u0301"), max_size=20))
+@settings(max_examples=150, deadline=None)
+def test_texts_are_split_as_the_library_splits_them(steps: list[Any], text: str) -> None:
+    pre_tokenizer = {"type": "Sequence", "pretokenizers": steps} if len(steps) > 1 else steps[0]
+    ours, theirs = both(changed(pre_tokenizer=pre_tokenizer))
+    assert ours.encode(text) == theirs.encode(text).ids
+    again = Tokenizer.from_json(ours.files()["tokenizer.json"])
+    assert again.encode(text) == theirs.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        None,
+        {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
+        TEMPLATE,
+        {"type": "Sequence", "processors": [{**BYTE_LEVEL, "use_regex": True}, TEMPLATE]},
+        {"type": "BertProcessing", "sep": ["<b>", SIZE + 1], "cls": ["<a>", SIZE]},
+        {
+            "type": "RobertaProcessing",
+            "sep": ["<b>", SIZE + 1],
+            "cls": ["<a>", SIZE],
+            "trim_offsets": True,
+            "add_prefix_space": False,
+        },
+    ],
+    ids=lambda processor: processor["type"] if processor else "none",
+)
+def test_post_processors_put_their_ids_around_a_text(processor: Any) -> None:
+    tokens = [added("<a>", SIZE, special=True), added("<b>", SIZE + 1, special=True)]
+    ours, theirs = both(changed(added_tokens=tokens, post_processor=processor))
+    for text in ("the cat", ""):
+        expected = theirs.encode(text).ids
+        assert ours.encode(text, add_special_tokens=True) == expected
+        written = ours.files()["tokenizer.json"]
+        assert Tokenizer.from_json(written).encode(text, add_special_tokens=True) == expected
+        assert tokenizers.Tokenizer.from_str(written).encode(text).ids == expected
+
+
+@pytest.mark.parametrize("ignore_merges", [False, True])
+def test_words_that_are_tokens_come_before_the_merges_where_the_model_says_so(ignore_merges: bool) -> None:
+    vocab = {**BASE["model"]["vocab"], "Ġwhole": SIZE, "whole": SIZE + 1}  # No merge makes these.
+    ours, theirs = both(changed(model_vocab=vocab, model_ignore_merges=ignore_merges))
+    for text in ("whole", "a whole", "wholes", " whole whole", "the cat"):
+        assert ours.encode(text) == theirs.encode(text).ids
+        assert (SIZE in ours.encode(" whole")) == ignore_merges
+        assert Tokenizer.from_json(ours.files()["tokenizer.json"]).encode(text) == theirs.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"normalizer": {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}}, "normalizer .*Replace"),
+        ({"pre_tokenizer": {"type": "Metaspace"}}, "pre_tokenizer .*Metaspace"),
+        ({"pre_tokenizer": {**BYTE_LEVEL, "add_prefix_space": True}}, "add_prefix_space"),
+        ({"pre_tokenizer": PLAIN}, "use_regex false and no Split"),
+        (
+            {
+                "pre_tokenizer": {
+                    "type": "Sequence",
+                    "pretokenizers": [split({"String": "a"}, behavior="Removed"), PLAIN],
+                }
+            },
+            "Removed",
+        ),
+        (
+            {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [split({"Regex": "^a|[^a]+"}), PLAIN]}},
+            r"has '\^' in its pattern",
+        ),
+        ({"added_tokens": [added("<a>", SIZE), added("<a>", SIZE + 1)]}, "'<a>' twice"),
+        ({"added_tokens": [added("Ġthe", SIZE)]}, "added token 'Ġthe' has the id"),
+        ({"added_tokens": [added("<a>", SIZE + 1)]}, "leaves a hole"),
+        ({"post_processor": {"type": "Other"}}, "post_processor .*Other"),
+        ({"post_processor": {**TEMPLATE, "single": []}}, "no place for the text"),
+        ({"model_dropout": 0.1}, "model.dropout is 0.1"),
+        ({"model_fuse_unk": True, "model_unk_token": "the"}, "model.fuse_unk"),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else value,
+)
+def test_what_cannot_be_honoured_is_refused_by_name(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.from_json(json.dumps(changed(**entries)))
+
+
+def test_tokens_that_are_one_once_normalised_are_refused() -> None:
+    tokens = [added("Éa", SIZE, normalized=True), added("éa", SIZE + 1, normalized=True)]
+    with pytest.raises(ValueError, match="'Éa' and 'éa' are one once they are normalised"):
+        Tokenizer.from_json(json.dumps(changed(added_tokens=tokens, normalizer={"type": "Lowercase"})))
+
+
+def test_a_merge_that_makes_a_special_token_is_refused() -> None:
+    spelled = next(left + right for left, right in BASE["model"]["merges"] if (left + right).isascii())
+    tokens = [added(spelled, BASE["model"]["vocab"][spelled], special=True)]
+    with pytest.raises(ValueError, match=f"a merge makes the special token '{spelled}'"):
+        Tokenizer.from_json(json.dumps(changed(added_tokens=tokens)))
+
+
+def test_special_spellings_are_refused_and_counted() -> None:
+    ours, _ = both(changed(added_tokens=[added("<a>", SIZE, special=True), added("<b>", SIZE + 1)]))
+    batch = pa.array(["the", None, "x<a>y<a>", "<b>"])
+    with pytest.raises(ValueError, match="text 2 spells the special token '<a>'"):
+        ours.encode_batch(batch, special="refuse")
+    assert ours.count_special(batch) == {"<a>": 2}
+    with pytest.raises(ValueError, match="special is 'all'; it is one of plain, allow, refuse"):
+        ours.encode("the", special="all")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [
+        # The library takes white space twice: for the token before it, and as the start of the next.
+        ([added("<a>", SIZE, rstrip=True), added(" x", SIZE + 1)], "<a> x"),
+        ([added("\n\n", SIZE, rstrip=True)], "a\n\n\n\nb"),
+        # A special token that is passed over hides those that it overlaps.
+        ([added("<a>b", SIZE, special=True), added("<a>", SIZE + 1)], "<a>b"),
+        ([added("<a>", SIZE, special=True), added("a>b", SIZE + 1)], "<a>b"),
+        # One character that is no byte may be special.
+        ([added("的", SIZE, special=True)], "的a的"),
+        ([added("<|", SIZE, special=True), added("zz", SIZE + 1, single_word=True)], "<| zz_ zz"),
+    ],
+)
+@pytest.mark.parametrize("ignore_merges", [False, True])
+def test_corners_are_those_of_the_library(tokens: list[Any], text: str, ignore_merges: bool) -> None:
+    ours, theirs = both(changed(added_tokens=tokens, model_ignore_merges=ignore_merges))
+    written = tokenizers.Tokenizer.from_str(ours.files()["tokenizer.json"])
+    again = Tokenizer.from_json(ours.files()["tokenizer.json"])
+    allowed = theirs.encode(text, add_special_tokens=False).ids
+    theirs.encode_special_tokens = True
+    plain = theirs.encode(text, add_special_tokens=False).ids
+    assert ours.encode(text, special="allow") == again.encode(text, special="allow") == allowed
+    assert ours.encode(text) == again.encode(text) == plain
+    assert written.encode(text, add_special_tokens=False).ids == allowed
+    written.encode_special_tokens = True
+    assert written.encode(text, add_special_tokens=False).ids == plain
+    assert len(ours.encode_with_offsets(text, special="allow").byte_ends) == len(allowed)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"added_tokens": [added("é", BASE["model"]["vocab"]["é"])]}, "'é' is also how model.vocab writes a byte"),
+        ({"added_tokens": [added("a", BASE["model"]["vocab"]["a"], special=True)]}, "'a', or it is a byte"),
+        ({"post_processor": {**TEMPLATE, "special_tokens": {"<a>": {"ids": [0]}}}}, "the id 0 around texts"),
+        ({"pre_tokenizer": {"type": "Sequence", "pretokenizers": []}}, "pre_tokenizer null is not supported"),
+        (
+            {
+                "added_tokens": [added("the", BASE["model"]["vocab"]["the"], single_word=True)],
+                "model_ignore_merges": True,
+            },
+            "'the' is single_word and in model.vocab",
+        ),
+    ],
+)
+def test_tokens_that_cannot_be_told_apart_are_refused(entries: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.from_json(json.dumps(changed(**entries)))
+
+
+def test_training_goes_on_and_ids_stay() -> None:
+    first = Tokenizer.train(TEXTS, vocab_size=290, special_tokens={"eos": "<|e|>"})
+    more = first.train_more(TEXTS, vocab_size=300)
+    assert more.token_bytes()[:290] == first.token_bytes()
+    assert more.vocab_size == 300
+    at_once = Tokenizer.train(TEXTS, num_merges=len(more.merges), special_tokens={"eos": "<|e|>"})
+    for text in TEXTS:
+        assert [more.token_bytes()[i] for i in more.encode(text)] == [
+            at_once.token_bytes()[i] for i in at_once.encode(text)
+        ]
+    again = more.first_merges(len(first.merges))
+    assert again.token_bytes() == first.token_bytes()
+    assert again.special_tokens == first.special_tokens
+    assert [again.encode(text) for text in TEXTS] == [first.encode(text) for text in TEXTS]
+    with pytest.raises(ValueError, match="vocab_size is 200: this tokenizer of kind byte has 290 ids already"):
+        first.train_more(TEXTS, vocab_size=200)
+    with pytest.raises(ValueError, match="num_merges is 500; this tokenizer has"):
+        first.first_merges(500)
