@@ -301,8 +301,8 @@ class Tokenizer:
 
     def _encode_with_dropout(self, texts: pa.Array, special: SpecialInText, dropout: float, seed: int) -> Int32s:
         """Returns the ids of one text."""
-        if self.alphabet.kind != "byte":
-            raise ValueError("dropout is for kind byte")
+        if self.alphabet.kind != "byte" or not self.words.keep_gaps:
+            raise ValueError("dropout is for kind byte, whose words leave no gaps")
         self._refuse(texts, special)
         parts = [np.empty(0, np.int32)]
         for number, piece in enumerate(
@@ -313,7 +313,7 @@ class Tokenizer:
                 continue
             data, offsets = flat_bytes(pa.array([piece.text], pa.large_string()))
             ends = self.words.cut(data, offsets).ends
-            parts.append(self._encoder.encode_with_dropout(data, ends, dropout, seed + number))
+            parts.append(self._encoder.encode_with_dropout(data, ends, dropout, seed ^ (number << 40)))
         return np.concatenate(parts)
 
     def _refuse(self, texts: pa.Array, special: SpecialInText) -> None:
