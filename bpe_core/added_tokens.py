@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import regex
 
+from bpe_core.kernels import flat_bytes
 from bpe_core.words import Words
 
 SpecialInText = Literal["plain", "allow", "refuse"]
@@ -68,7 +69,9 @@ class AddedTokens:
 
     def rows(self, texts: pa.Array) -> list[int]:
         """Returns the numbers of the texts that may hold one of the tokens; all others hold none."""
-        found = self._raw.rows(texts) | self._normalized.rows(self._words.normalize_batch(texts))
+        found = self._raw.rows(texts)
+        if self._normalized.looks_for_any:
+            found |= self._normalized.rows(self._words.normalize_batch(texts))
         return sorted(found)
 
     def pieces(self, text: str) -> list[Piece]:
@@ -99,11 +102,23 @@ class _Finder:
         by_length = sorted(tokens, key=len, reverse=True)
         self._pattern = regex.compile("|".join(map(regex.escape, by_length))) if tokens else None
 
+    @property
+    def looks_for_any(self) -> bool:
+        return bool(self._tokens)
+
     def rows(self, texts: pa.Array) -> set[int]:
         found: set[int] = set()
+        if not self._tokens:
+            return found
+        data, offsets = flat_bytes(texts)
+        joined = data.tobytes()
         # One after the other: a plain search for a string is faster than one for any of a few, and many share a start.
         for start in _common_starts(list(self._tokens)):
-            found.update(pc.indices_nonzero(pc.fill_null(pc.match_substring(texts, start), False)).to_pylist())
+            at = joined.find(start.encode())
+            while at >= 0:
+                row = int(np.searchsorted(offsets, at, "right")) - 1
+                found.add(row)
+                at = joined.find(start.encode(), int(offsets[row + 1]))
         return found
 
     def split(self, text: str) -> list[Piece]:

@@ -22,7 +22,7 @@ class StreamDecoder:
         """Returns the text that these ids complete.
 
         Raises:
-            UnicodeDecodeError: with `errors` `strict`, for bytes that are not UTF-8, at the latest when more have come; what was held back goes.
+            UnicodeDecodeError: with `errors` `strict`, for bytes that are not UTF-8; what was held back goes.
         """
         return self._decode(b"".join(map(self._token_bytes, ids)), final=False)
 

@@ -381,3 +381,37 @@ def test_an_error_in_a_worker_is_told_with_its_file_and_row_and_no_traceback(
     )
     # What Beam logs goes to the terminal too, where it is not pytest that takes it.
     assert "Traceback" not in caplog.text
+
+
+def test_export_writes_what_the_format_can_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = byte_tokenizer(tmp_path)
+    cli.main(["export", "--tokenizer", tokenizer, "--format", "vocab-and-merges", "--output", str(tmp_path / "out")])
+    assert capsys.readouterr().out.split() == [str(tmp_path / "out" / name) for name in ("vocab.json", "merges.txt")]
+    assert (tmp_path / "out" / "merges.txt").read_text() == "#version: 0.2\nu g\nh ug\n"
+    options = ["--tokenizer", tokenizer, "--format", "subword-nmt", "--output", str(tmp_path / "codes")]
+    assert exit_code("export", *options) == 2
+    assert "subword-nmt codes are of kind char" in capsys.readouterr().err
+    assert not (tmp_path / "codes").exists()
+
+
+@pytest.mark.parametrize("library", ["hf", "tiktoken"])
+def test_verify_compares_every_document(tmp_path: Path, capsys: pytest.CaptureFixture[str], library: str) -> None:
+    pytest.importorskip("tokenizers" if library == "hf" else library, reason="pip install tokenmill[dev]")
+    pq.write_table(pa.table({"text": ["hug pug", "<|endoftext|> 的", ""]}), tmp_path / "a.parquet")
+    options = ["verify", "--tokenizer", byte_tokenizer(tmp_path), "--against", library]
+    cli.main([*options, "--corpus", str(tmp_path / "a.parquet")])
+    assert capsys.readouterr().out == "3 documents, 21 ids, 0 documents with other ids\n"
+
+
+def test_verify_shows_the_first_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tokenizers", reason="pip install tokenmill[dev]")
+    pq.write_table(pa.table({"text": ["xyz", "say hug"]}), tmp_path / "a.parquet")
+    Tokenizer.train(["hu hu"], vocab_size=257).save(tmp_path / "other")
+    reference = ["--reference", str(tmp_path / "other" / "tokenizer.json"), "--corpus", str(tmp_path / "a.parquet")]
+    assert exit_code("verify", "--tokenizer", byte_tokenizer(tmp_path), "--against", "hf", *reference) == 1
+    printed = capsys.readouterr().out
+    assert "2 documents, 8 ids, 1 documents with other ids" in printed
+    assert "row 1: the first difference is at id 4, about character 4" in printed
+    assert "ours         [257] [b'hug']" in printed
+    assert "theirs       [256, 103]" in printed
+    assert "code points  U+0068 U+0075 U+0067" in printed
