@@ -359,6 +359,9 @@ def _read_own(content: dict[str, Any]) -> Model:
     strange = [id_ for row in rows for id_ in row if not 0 <= id_ < len(tokens)]
     if strange:
         raise ValueError(f"merges name the id {strange[0]}, but there are only {len(tokens)} tokens")
+    for rank, (left, right, made) in enumerate(rows):
+        if tokens[left] + tokens[right] != tokens[made]:  # So no chain of merges leads back to where it started.
+            raise ValueError(f"merge {rank} makes {tokens[made]!r} of {tokens[left]!r} and {tokens[right]!r}")
     merges = np.array(rows, np.int32).reshape(-1, 3)
     words = words_of(alphabet.kind, tuple(pattern) if isinstance(pattern, list) else pattern, unicode, lowercase)
     check_choice("ranked_by", _entry(content, "ranked_by"), RankedBy)

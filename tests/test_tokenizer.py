@@ -737,3 +737,19 @@ def test_a_token_that_is_not_in_gpt2s_characters_is_named() -> None:
     content["model"]["vocab"]["a的"] = 257
     with pytest.raises(ValueError, match="the token 'a的' holds '的', which stands for no byte"):
         Tokenizer.from_json(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("merges", "message"),
+    [
+        ([[97, 98, 97]], r"merge 0 makes b'a' of b'a' and b'b'"),
+        ([[256, 99, 256]], r"merge 0 makes b'ab' of b'ab' and b'c'"),
+        ([[97, 98, 256], [256, 99, 98]], r"merge 1 makes b'b' of b'ab' and b'c'"),
+    ],
+)
+def test_merges_of_our_own_layout_that_run_in_circles_are_refused(merges: list[list[int]], message: str) -> None:
+    trained = Tokenizer.train(["ab"], num_merges=1, pattern=r"^\S+|\s+")  # A pattern that only our own layout holds.
+    content = json.loads(trained.files()["tokenizer.json"])
+    assert content["version"] == "tokenmill 1"
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.from_json(json.dumps({**content, "merges": merges}))
