@@ -130,7 +130,7 @@ class _Finder:
             start, stop = match.span()
             if token.special and self._passes_special:
                 continue
-            if token.single_word and (_ends_with_word(text[:start]) or _starts_with_word(text[stop:])):
+            if token.single_word and (_is_word(text[max(start - 1, 0) : start]) or _is_word(text[stop : stop + 1])):
                 continue
             if token.lstrip:
                 start = max(end, len(text[:start].rstrip(_WHITE_SPACE)))
@@ -154,12 +154,8 @@ _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 _WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
 
 
-def _ends_with_word(text: str) -> bool:
-    return bool(_WORD.match(text[-1:]))
-
-
-def _starts_with_word(text: str) -> bool:
-    return bool(_WORD.match(text[:1]))
+def _is_word(character: str) -> bool:
+    return bool(_WORD.match(character))
 
 
 def _common_starts(spellings: list[str]) -> list[str]:
