@@ -27,6 +27,7 @@ from bpe_core.model import (
     extended,
     first_merges,
     number_tokens,
+    size_to_learn,
     spellings,
     symbol_pairs,
     words_of,
@@ -126,14 +127,9 @@ class Tokenizer:
         Raises:
             ValueError: kind `char`, a size below this tokenizer's, or merges that cannot be gone on from.
         """
-        if self.alphabet.kind != "byte" or vocab_size < self.vocab_size:
-            raise ValueError(
-                f"vocab_size is {vocab_size}: this tokenizer of kind {self.alphabet.kind} has {self.vocab_size} ids "
-                "already; only kind byte can be trained on, to a larger size"
-            )
         merges = learn_merges(
             count_words(texts, self.words),
-            num_merges=len(self.merges) + vocab_size - self.vocab_size,
+            vocab_size=size_to_learn(self._model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
             resume_from=symbol_pairs(self._model),

@@ -1,4 +1,4 @@
-"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|verify`."""
+"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|cut|verify`."""
 
 import argparse
 import os
@@ -103,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     export_.add_argument("--format", required=True, choices=get_args(Format))
     export_.add_argument("--output", required=True, metavar="FOLDER")
     export_.set_defaults(run=_export)
+    cut = commands.add_parser("cut", help="write a tokenizer with the first merges of another")
+    cut.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+    cut.add_argument("--merges", required=True, type=int, metavar="NUMBER", help="how many of its merges stay")
+    cut.add_argument("--output", required=True, metavar="FOLDER")
+    cut.set_defaults(run=_cut)
     verify = commands.add_parser("verify", help="compare a tokenizer's ids with another library's over a corpus")
     verify.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
     verify.add_argument("--against", required=True, choices=get_args(Library))
@@ -117,6 +122,13 @@ def _parser() -> argparse.ArgumentParser:
 def _export(args: argparse.Namespace) -> None:
     for path in export(files.read_tokenizer(args.tokenizer), args.output, args.format):
         print(path)
+
+
+def _cut(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer).first_merges(args.merges)
+    for name, text in tokenizer.files().items():
+        files.write_text(files.join(args.output, name), text)
+    print(f"{args.output}: {args.merges:,} merges, {tokenizer.vocab_size:,} ids")
 
 
 def _verify(args: argparse.Namespace) -> None:
