@@ -135,7 +135,15 @@ class Shards(_Group):
     """Job 2: where the training rows go, and what they look like."""
 
     output: Folder = Field(description="the folder of the shards")
-    tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
+    tokenizer: str | None = Field(
+        None, description="a tokenizer's folder, tokenizer.json or .tiktoken file; train.output if left out"
+    )
+    pattern: str | None = Field(
+        None, description="how text is cut, for a tokenizer that does not say: .tiktoken, vocab.json with merges.txt"
+    )
+    special_tokens: dict[str, dict[str, int]] = Field(
+        {}, description="for such a tokenizer: role to spelling to id, as {eos: {<|endoftext|>: 100257}}"
+    )
     bucket_lengths: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (128, 256, 512, 1024, 2048),
         min_length=1,
@@ -244,7 +252,7 @@ class Project(BaseSettings):
             raise ValueError("the section 'shards' is missing; tokenizing needs at least shards.output")
         if self.shards.tokenizer is None:
             if self.train is None:
-                raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or tokenizer.json")
+                raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or file")
             return self.shards.model_copy(update={"tokenizer": self.train.output})
         return self.shards
 
