@@ -29,6 +29,10 @@ ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask", "additional")
 SpecialTokens = Mapping[str, str | Sequence[str]]
 
 
+class NotExpressible(ValueError):
+    """A format cannot hold this model exactly; the message says why."""
+
+
 def spellings(special_tokens: SpecialTokens) -> list[str]:
     """Returns the different special tokens in the order given, which is the order of their ids.
 

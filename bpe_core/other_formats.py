@@ -14,8 +14,8 @@ import numpy as np
 
 from bpe_core.added_tokens import AddedToken
 from bpe_core.alphabet import BYTE_TO_CHARACTER, BYTES, MARKER, Alphabet, Placement
-from bpe_core.formats import NotExpressible, read_tokenizer_json
-from bpe_core.model import Model, SpecialTokens, spellings, words_of
+from bpe_core.formats import read_tokenizer_json
+from bpe_core.model import Model, NotExpressible, SpecialTokens, spellings, words_of
 from bpe_core.ranks import as_merges, check_as_ranks, unreachable
 from bpe_core.words import Normalization
 
