@@ -101,20 +101,18 @@ class TextEncoder:
         sizes = [len(token.removesuffix(MARKER) if self._marks_ends else token) for token in self._spelled(symbols)]
         marked = [id_ > UNKNOWN and self._model.tokens[id_].endswith(MARKER) for id_ in symbols.tolist()]
         apart = self._model.alphabet.placement == "apart" and self._marks_ends
-        ends: list[int] = []
-        at = stop = 0
+        starts: list[int] = []
+        stop = 0
         for piece in pieces:
             start, stop = stop, stop + len(piece.text.encode())
             if piece.token is not None:  # White space around it may belong to it.
-                ends[-1:] = [start] if ends else []
-                ends.append(stop)
+                starts.append(start)
                 continue
             for at, word_end in self._word_spans(piece.text, start):
-                ends[-1:] = [at] if ends else []
-                while at < word_end or (apart and not marked[len(ends) - 1]):
-                    at += sizes[len(ends)]
-                    ends.append(at)
-        ends[-1:] = [stop] if ends else []
+                while at < word_end or (apart and not marked[len(starts) - 1]):
+                    starts.append(at)
+                    at += sizes[len(starts) - 1]
+        ends = [*starts[1:], stop] if starts else []
         normalized = "".join(piece.text for piece in pieces).encode()
         starts_character = (np.frombuffer(normalized, np.uint8) & 0xC0) != 0x80
         characters = np.concatenate([[0], np.cumsum(starts_character)])
