@@ -191,11 +191,8 @@ def _count(
 
 def _learn(project: Project, start: Tokenizer | None, word_counts: pa.Table, identity: str) -> Merges:
     settings, train = project.for_training()
-    num_merges, vocab_size, special_tokens = (
-        settings.num_merges,
-        settings.vocab_size,
-        spellings(settings.special_tokens),
-    )
+    num_merges, vocab_size = settings.num_merges, settings.vocab_size
+    special_tokens = spellings(settings.special_tokens)
     first: list[int] = []
     if start:
         first = symbol_pairs(start.model).ravel().tolist()
