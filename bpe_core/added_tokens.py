@@ -133,9 +133,13 @@ class _Finder:
             if token.single_word and (_is_word(text[max(start - 1, 0) : start]) or _is_word(text[stop : stop + 1])):
                 continue
             if token.lstrip:
-                start = max(end, len(text[:start].rstrip(_WHITE_SPACE)))
-            if token.rstrip:
-                stop = len(text) - len(text[stop:].lstrip(_WHITE_SPACE))
+                start = max(start, end)
+                while start > end and text[start - 1] in _WHITE_SPACE:
+                    start -= 1
+            if token.rstrip:  # White space up to `end` is the token's before, which took all that followed it.
+                stop = max(stop, end)
+                while stop < len(text) and text[stop] in _WHITE_SPACE:
+                    stop += 1
             if start >= stop:  # The token before has taken all of it, as white space on its right.
                 continue
             if start > end:

@@ -4,8 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, kernel, part
-from bpe_core.word_merging import NO_RANK, Merging, find_rank
+from bpe_core.alphabet import Alphabet
+from bpe_core.encoder import Encoder
+from bpe_core.kernels import Int8s, Int32s, Int64s, kernel, part
+from bpe_core.word_merging import NO_RANK, Merging, RankedBy, find_rank, new_merging
+from bpe_core.words import Cut
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -71,12 +74,25 @@ def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: A
     return ids[:write].copy()
 
 
-def checked_dropout(dropout: float) -> np.uint64:
-    """Returns a probability in 2^-64ths.
+class DropoutEncoder:
+    """Encodes words with merges left out at random; the arguments are those of `Encoder`."""
 
-    Raises:
-        ValueError: it is not from 0 up to, but not including, 1; without any merge there is nothing to train with.
-    """
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout is {dropout}; it is a probability from 0 up to, not including, 1")
-    return np.uint64(int(dropout * 2**64))
+    def __init__(
+        self, alphabet: Alphabet, base_ids: dict[bytes, int], merges: Int32s, ranked_by: RankedBy = "merge"
+    ) -> None:
+        self._base = Encoder(alphabet, base_ids, merges[:0])
+        self._merging = new_merging(merges, ranked_by)
+
+    def encode(self, data: Int8s, cut: Cut, dropout: float, seed: int) -> Int32s:
+        """Returns the ids of a text that was cut into words; an unknown character is as `Encoder.encode` gives it.
+
+        Raises:
+            ValueError: `dropout` is not from 0 up to, but not including, 1; without any merge there is nothing to
+                train with.
+        """
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is {dropout}; it is a probability from 0 up to, not including, 1")
+        each_word = cut._replace(first_end=np.arange(0, cut.ends.size + 1, cut.stride))
+        symbols, starts = self._base.encode(data, np.zeros(1, np.int64), each_word)
+        least = np.uint64(int(dropout * 2**64))
+        return merge_with_dropout(symbols, starts[1:], self._merging, least, np.uint64(seed & (2**64 - 1)))

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from bpe_core.alphabet import MARKER, Alphabet
 from bpe_core.characters import NUM_CODE_POINTS
-from bpe_core.dropout import checked_dropout, merge_with_dropout
 from bpe_core.kernels import Int8s, Int32s, Int64s, copied, flat_bytes, grown, kernel, part
 from bpe_core.scanner import character_width, code_point
 from bpe_core.word_merging import (
@@ -302,11 +301,6 @@ class Encoder:
         cache, ids, text_ids = _encode(data, offsets, *cut, self._spelling, self._merging, cache, self._first_cache)
         self._caches.append(cache)
         return ids, text_ids
-
-    def encode_with_dropout(self, data: Int8s, ends: Int64s, dropout: float, seed: int) -> Int32s:
-        """Returns the ids of words of kind `byte`, `data` up to each of `ends`; see `bpe_core.dropout`."""
-        symbols = self._spelling.bare[data]
-        return merge_with_dropout(symbols, ends, self._merging, checked_dropout(dropout), np.uint64(seed & (2**64 - 1)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_caches": []}

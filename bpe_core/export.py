@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from bpe_core import formats, other_formats
 from bpe_core.alphabet import check_choice
-from bpe_core.formats import NotExpressible
+from bpe_core.model import NotExpressible
 from bpe_core.ranks import as_merges
 from bpe_core.tokenizer import Tokenizer
 

@@ -5,11 +5,10 @@ Hugging Face library refuse the file instead of reading it wrongly, and its `rea
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-import regex
 
 from bpe_core.added_tokens import AddedToken
 from bpe_core.alphabet import (
@@ -23,10 +22,18 @@ from bpe_core.alphabet import (
     check_choice,
 )
 from bpe_core.characters import UNICODE_VERSION
+from bpe_core.hugging_face_steps import (
+    BYTE_LEVEL,
+    normalizer,
+    post_processor,
+    pre_tokenizer,
+    read_normalizer,
+    read_post_processor,
+    read_pre_tokenizer,
+)
 from bpe_core.kernels import Int32s
-from bpe_core.model import ROLES, Model, words_of
+from bpe_core.model import ROLES, Model, NotExpressible, words_of
 from bpe_core.word_merging import RankedBy
-from bpe_core.words import PATTERNS, WHITESPACE, Normalization
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -34,21 +41,6 @@ SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
 _OWN_VERSION = "tokenmill 1"
 _ADDITIONAL = "additional_special_tokens"
-_NAMED = {expressions: name for name, expressions in reversed(PATTERNS.items())}  # Of equal ones, the first name.
-_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-
-# Oniguruma, which the library matches with, takes `{2}+` for a repeat of repeats (here: one that gives nothing back), ^
-# and $ for the edges of lines, \h for hexadecimal digits, [[a]b] for a set in a set, and other letters in (?i).
-_READ_OTHERWISE = regex.compile(
-    r"\{[\d,]+\}\+|(?<![\[\\])\^|(?<!\\)\$|\\[hHZ]|&&|--|\[[^\]]*\[(?!:)|\(\?(?!i[:)])[a-zA-Z]"
-)
-
-_ISOLATED = {"behavior": "Isolated", "invert": False}
-_BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-
-
-class NotExpressible(ValueError):
-    """A format cannot hold this model exactly; the message says why."""
 
 
 def tokenizer_json(model: Model) -> str:
@@ -87,29 +79,21 @@ def hugging_face(model: Model) -> dict[str, Any]:
         twice = next(spelling for id_, spelling in enumerate(spelled) if vocab[spelling] != id_)
         raise NotExpressible(f"two different tokens are both written {twice!r}")
     if alphabet.kind == "byte":
-        pre_tokenizer: dict[str, Any] = dict(_BYTE_LEVEL)
-        if words.expressions != PATTERNS["gpt2"]:
-            otherwise = next(filter(None, map(_READ_OTHERWISE.search, words.expressions)), None)
-            if otherwise and words.expressions not in _NAMED:
-                raise NotExpressible(f"the library would read {otherwise.group()!r} in the pattern in another way")
-            splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in words.expressions]
-            pre_tokenizer = {"type": "Sequence", "pretokenizers": [*splits, {**_BYTE_LEVEL, "use_regex": False}]}
-        decoder: dict[str, Any] = dict(_BYTE_LEVEL)
+        decoder: dict[str, Any] = dict(BYTE_LEVEL)
     else:
         suffix = str(alphabet.end_of_word)
         for spelling, token in zip(spelled, model.tokens, strict=True):
             if spelling.replace(suffix, " ").encode() != token.replace(MARKER, b" "):
                 raise NotExpressible(f"the token {spelling!r} holds {suffix!r} where no word ends")
-        pre_tokenizer = {"type": "WhitespaceSplit"}
         decoder = {"type": "BPEDecoder", "suffix": alphabet.end_of_word}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
         "added_tokens": _added_tokens(model),
-        "normalizer": _normalizer(words.unicode, words.lowercase),
-        "pre_tokenizer": pre_tokenizer,
-        "post_processor": _post_processor(model),
+        "normalizer": normalizer(words),
+        "pre_tokenizer": pre_tokenizer(words, alphabet.kind),
+        "post_processor": post_processor(model),
         "decoder": decoder,
         "model": {
             "type": "BPE",
@@ -198,14 +182,6 @@ def _read_added_tokens(given: Any) -> tuple[AddedToken, ...]:
     return tuple(tokens.values())
 
 
-def _normalizer(unicode: Normalization, lowercase: bool) -> dict[str, Any] | None:
-    kinds = [unicode] * (unicode != "none") + ["Lowercase"] * lowercase
-    steps = [{"type": kind} for kind in kinds]
-    if len(steps) < 2:
-        return steps[0] if steps else None
-    return {"type": "Sequence", "normalizers": steps}
-
-
 def _roles(model: Model) -> dict[str, Any]:
     return {
         _ADDITIONAL if role == "additional" else f"{role}_token": spelling
@@ -260,46 +236,27 @@ def read_tokenizer_json(content: Any) -> Model:
         return _read_own(content)
     if content["version"] != "1.0":
         raise ValueError(f"version {content['version']!r} is unknown; this build reads 1.0 and {_OWN_VERSION!r}")
+    return _read_hugging_face(content)
+
+
+def _read_hugging_face(content: dict[str, Any]) -> Model:
     model = _entry(content, "model")
-    for key, supported in {
-        "dropout": None,
-        "continuing_subword_prefix": None,
-        "byte_fallback": False,
-    }.items():
-        if model.get(key, supported) not in (supported, "" if supported is None else supported):
-            raise ValueError(f"model.{key} is {model[key]!r}, which is not supported")
-    if model.get("fuse_unk") and model.get("unk_token") is not None:
-        raise ValueError("model.fuse_unk is True, which is not supported: unknown characters have an id each here")
-    if model.get("type", "BPE") != "BPE":
-        raise ValueError(f"model.type is {model['type']!r}; only BPE is supported")
+    _refuse_unsupported(content, model)
     added = _read_added_tokens(content.get("added_tokens"))
     added_ids = {token.content: token.id for token in added}
-    unicode, lowercase = _read_normalizer(content.get("normalizer"))
+    unicode, lowercase = read_normalizer(content.get("normalizer"))
     vocab = _with_added(_entry(model, "vocab"), added_ids)
     spelled = _in_order(vocab)
     suffix = model.get("end_of_word_suffix") or None
-    kind, pattern = _read_pre_tokenizer(content.get("pre_tokenizer"))
-    around = _read_post_processor(content.get("post_processor"))
+    kind, pattern = read_pre_tokenizer(content.get("pre_tokenizer"))
+    around = read_post_processor(content.get("post_processor"))
     strange = [id_ for side in around for id_ in side if id_ not in added_ids.values()]
     if strange:
         raise ValueError(f"post_processor puts the id {strange[0]} around texts, which is no added token's")
-    for key in ("truncation", "padding"):
-        if content.get(key) is not None:
-            raise ValueError(f"{key} is set in the file; job 2 cuts and pads by its own settings, so set it to null")
     if (suffix is not None) != (kind == "char"):
         raise ValueError(f"model.end_of_word_suffix {suffix!r} does not go with this pre_tokenizer")
+    _refuse_ambiguous(added, kind, model)
     special = set(added_ids.values())
-    if kind == "byte":
-        letter = next((t.content for t in added if t.content in CHARACTER_TO_BYTE and not t.content.isascii()), None)
-        if letter is not None:
-            raise ValueError(
-                f"the added token {letter!r} is also how model.vocab writes a byte; they cannot be told apart"
-            )
-    twice = next((t.content for t in added if t.single_word and not t.special and t.content in model["vocab"]), None)
-    if model.get("ignore_merges") and twice is not None:
-        raise ValueError(
-            f"the added token {twice!r} is single_word and in model.vocab, which goes not with ignore_merges"
-        )
     if suffix is None:
         tokens = [s.encode() if id_ in special else _bytes_of(s) for id_, s in enumerate(spelled)]
         alphabet = BYTES
@@ -320,9 +277,8 @@ def read_tokenizer_json(content: Any) -> Model:
                 f"a merge makes the special token {token.content!r}, or it is a byte: any text could hold its id"
             )
     unknown = model.get("unk_token")
-    words = words_of(alphabet.kind, pattern, unicode, lowercase)
     return Model(
-        words,
+        words_of(alphabet.kind, pattern, unicode, lowercase),
         alphabet,
         tokens,
         merges,
@@ -331,6 +287,38 @@ def read_tokenizer_json(content: Any) -> Model:
         ignore_merges=bool(model.get("ignore_merges", False)),
         around=around,
     )
+
+
+def _refuse_unsupported(content: dict[str, Any], model: dict[str, Any]) -> None:
+    """Raises ValueError for what is asked for and not supported."""
+    for key, supported in {
+        "dropout": None,
+        "continuing_subword_prefix": None,
+        "byte_fallback": False,
+    }.items():
+        if model.get(key, supported) not in (supported, "" if supported is None else supported):
+            raise ValueError(f"model.{key} is {model[key]!r}, which is not supported")
+    if model.get("fuse_unk") and model.get("unk_token") is not None:
+        raise ValueError("model.fuse_unk is True, which is not supported: unknown characters have an id each here")
+    if model.get("type", "BPE") != "BPE":
+        raise ValueError(f"model.type is {model['type']!r}; only BPE is supported")
+    for key in ("truncation", "padding"):
+        if content.get(key) is not None:
+            raise ValueError(f"{key} is set in the file; job 2 cuts and pads by its own settings, so set it to null")
+
+
+def _refuse_ambiguous(added: Sequence[AddedToken], kind: Kind, model: dict[str, Any]) -> None:
+    """Raises ValueError for an added token that cannot be told from another entry of the vocabulary."""
+    for token in added:
+        spelled = repr(token.content)
+        if kind == "byte" and token.content in CHARACTER_TO_BYTE and not token.content.isascii():
+            raise ValueError(
+                f"the added token {spelled} is also how model.vocab writes a byte; they cannot be told apart"
+            )
+        if model.get("ignore_merges") and token.single_word and not token.special and token.content in model["vocab"]:
+            raise ValueError(
+                f"the added token {spelled} is single_word and in model.vocab, which goes not with ignore_merges"
+            )
 
 
 def _read_own(content: dict[str, Any]) -> Model:
@@ -430,101 +418,6 @@ def _read_merges(merges: Any, vocab: dict[str, int]) -> Int32s:
                 )
             ids[rank, column] = vocab[spelling]
     return ids
-
-
-def _read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
-    steps = (
-        [] if normalizer is None else normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
-    )
-    kinds = [step["type"] for step in steps]
-    lowercase = kinds[-1:] == ["Lowercase"]
-    forms = kinds[:-1] if lowercase else kinds
-    if len(forms) > 1 or any(form not in _FORMS for form in forms):
-        raise ValueError(f"normalizer {kinds} is not supported; one of {', '.join(_FORMS)}, then Lowercase, is")
-    return cast(Normalization, forms[0] if forms else "none"), lowercase
-
-
-def _read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]:
-    """Returns the kind, and the expressions that cut one after the other, by their name where they have one."""
-    if pre_tokenizer == {"type": "WhitespaceSplit"}:
-        return "char", WHITESPACE
-    is_sequence = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "Sequence"
-    *splits, last = pre_tokenizer.get("pretokenizers") or [None] if is_sequence else [pre_tokenizer]
-    expressions = tuple(map(_read_split, splits))
-    match last:
-        case {"type": "ByteLevel", "add_prefix_space": False, **others}:
-            if others.get("use_regex", True):
-                expressions += PATTERNS["gpt2"]
-        case {"type": "ByteLevel"}:
-            raise ValueError("pre_tokenizer ByteLevel has add_prefix_space, which is not supported")
-        case _:
-            raise ValueError(f"pre_tokenizer {json.dumps(last)[:200]} is not supported where ByteLevel should stand")
-    if not expressions:
-        raise ValueError("pre_tokenizer ByteLevel has use_regex false and no Split before it: a text would be one word")
-    # A line end may be written as itself.
-    name = _NAMED.get(tuple(e.replace("\r", r"\r").replace("\n", r"\n") for e in expressions))
-    otherwise = next(filter(None, map(_READ_OTHERWISE.search, expressions)), None)
-    if otherwise and not name:
-        raise ValueError(
-            f"pre_tokenizer has {otherwise.group()!r} in its pattern, which that library reads in its own way"
-        )
-    return "byte", name or (expressions[0] if len(expressions) == 1 else expressions)
-
-
-def _read_split(split: Any) -> str:
-    match split:
-        case {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False}:
-            return expression
-        case {"type": "Split", "pattern": {"String": str(literal)}, "behavior": "Isolated", "invert": False}:
-            return str(regex.escape(literal))
-        case {"type": "Digits", "individual_digits": individual}:
-            return r"\p{N}" if individual else r"\p{N}+"
-    raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
-
-
-def _read_post_processor(processor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the ids that a post-processor puts before and after a single text."""
-    match processor:
-        case None | {"type": "ByteLevel"}:  # That one moves offsets, and leaves ids alone.
-            return (), ()
-        case {"type": "Sequence", "processors": list(processors)}:
-            begin: tuple[int, ...] = ()
-            end: tuple[int, ...] = ()
-            for one in processors:
-                before, after = _read_post_processor(one)
-                begin, end = before + begin, end + after
-            return begin, end
-        case {"type": "RobertaProcessing" | "BertProcessing", "cls": [_, int(cls)], "sep": [_, int(sep)]}:
-            return (cls,), (sep,)
-        case {"type": "TemplateProcessing", "single": list(single), "special_tokens": dict(special)}:
-            ids: list[int] = []
-            text_at = None
-            for part in single:
-                match part:
-                    case {"Sequence": {"id": "A"}} if text_at is None:
-                        text_at = len(ids)
-                    case {"SpecialToken": {"id": str(name)}} if name in special:
-                        ids += special[name]["ids"]
-                    case _:
-                        raise ValueError(f"post_processor TemplateProcessing has the part {part}: not supported")
-            if text_at is None:
-                raise ValueError("post_processor TemplateProcessing has no place for the text in `single`")
-            return tuple(ids[:text_at]), tuple(ids[text_at:])
-    raise ValueError(f"post_processor {json.dumps(processor)[:200]} is not supported")
-
-
-def _post_processor(model: Model) -> dict[str, Any] | None:
-    begin, end = model.around
-    if not begin and not end:
-        return None
-    contents = {token.id: token.content for token in model.added_tokens}
-    parts = [{"SpecialToken": {"id": contents[id_], "type_id": 0}} for id_ in (*begin, *end)]
-    text: dict[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
-    second = {"Sequence": {"id": "B", "type_id": 0}}
-    single = [*parts[: len(begin)], text, *parts[len(begin) :]]
-    special = {contents[i]: {"id": contents[i], "ids": [i], "tokens": [contents[i]]} for i in (*begin, *end)}
-    pair = [*parts[: len(begin)], text, second, *parts[len(begin) :]]
-    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
 
 
 def _with_added(vocab: Any, added_ids: Mapping[str, int]) -> dict[str, int]:

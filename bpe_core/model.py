@@ -29,6 +29,10 @@ ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask", "additional")
 SpecialTokens = Mapping[str, str | Sequence[str]]
 
 
+class NotExpressible(ValueError):
+    """A format cannot hold this model exactly; the message says why."""
+
+
 def spellings(special_tokens: SpecialTokens) -> list[str]:
     """Returns the different special tokens in the order given, which is the order of their ids.
 
@@ -158,8 +162,13 @@ def symbol_pairs(model: Model) -> Int32s:
     """Returns the merges of a model by the numbers that the merge loop gives symbols: int32, shape `(merges, 2)`.
 
     Raises:
-        ValueError: a merge takes a token that no merge before it makes, or pairs are ranked by tokens.
+        ValueError: kind `char`, whose base symbols another corpus may lack; a merge takes a token that no merge before
+            it makes; or pairs are ranked by tokens.
     """
+    if model.alphabet.kind != "byte":
+        raise ValueError(
+            "this tokenizer is of kind char; only kind byte can be trained on, for it has every base symbol"
+        )
     if model.ranked_by != "merge":
         raise ValueError(
             "the pairs of this tokenizer are ranked by tokens, not by merges, so there is no more to learn"
@@ -173,6 +182,18 @@ def symbol_pairs(model: Model) -> Int32s:
         pairs[rank] = number[left], number[right]
         number.setdefault(made, len(number))
     return pairs
+
+
+def size_to_learn(model: Model, vocab_size: int) -> int:
+    """Returns the `vocab_size` for `learn_merges` with which a model that is gone on from has `vocab_size` ids in all.
+
+    Raises:
+        ValueError: the model has more ids already.
+    """
+    if vocab_size < len(model.tokens):
+        raise ValueError(f"vocab_size is {vocab_size}: this tokenizer has {len(model.tokens)} ids already, which stay")
+    num_symbols = len(model.alphabet.symbols) + len(np.unique(model.merges[:, 2]))
+    return num_symbols + len(model.special_tokens) + vocab_size - len(model.tokens)
 
 
 def extended(model: Model, merges: Merges) -> Model:

@@ -14,8 +14,8 @@ import numpy as np
 
 from bpe_core.added_tokens import AddedToken
 from bpe_core.alphabet import BYTE_TO_CHARACTER, BYTES, MARKER, Alphabet, Placement
-from bpe_core.formats import NotExpressible, read_tokenizer_json
-from bpe_core.model import Model, SpecialTokens, spellings, words_of
+from bpe_core.formats import read_tokenizer_json
+from bpe_core.model import Model, NotExpressible, SpecialTokens, spellings, words_of
 from bpe_core.ranks import as_merges, check_as_ranks, unreachable
 from bpe_core.words import Normalization
 
@@ -123,6 +123,8 @@ def read_vocab_and_merges(
         ValueError: see `formats.read_tokenizer_json`; a line of `merges.txt` that is not two tokens.
     """
     ids = json.loads(vocab)
+    if not isinstance(ids, dict) or not all(isinstance(id_, int) for id_ in ids.values()):
+        raise ValueError("vocab.json is not an object of tokens and their ids")
     lines = [line for line in merges.splitlines() if line and not line.startswith("#version")]
     special = spellings(special_tokens or {})
     absent = [spelling for spelling in special if spelling not in ids]

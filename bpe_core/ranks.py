@@ -16,8 +16,7 @@ import numpy as np
 
 from bpe_core.alphabet import BYTES
 from bpe_core.encoder import Encoder
-from bpe_core.formats import NotExpressible
-from bpe_core.model import Model
+from bpe_core.model import Model, NotExpressible
 from bpe_core.words import Cut
 
 

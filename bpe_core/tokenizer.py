@@ -8,17 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
 from bpe_core import formats, other_formats
-from bpe_core.added_tokens import AddedTokens, SpecialInText, check_special_in_text
+from bpe_core.added_tokens import SpecialInText
 from bpe_core.alphabet import MARKER, Kind, Placement
 from bpe_core.counting import count_words
-from bpe_core.encoder import UNKNOWN, Encoder
-from bpe_core.kernels import Int32s, Int64s, flat_bytes
 from bpe_core.merge_loop import Ties
 from bpe_core.merges import Merges, learn_merges
 from bpe_core.model import (
@@ -29,20 +27,14 @@ from bpe_core.model import (
     extended,
     first_merges,
     number_tokens,
+    size_to_learn,
     spellings,
     symbol_pairs,
     words_of,
 )
 from bpe_core.stream_decoder import StreamDecoder
+from bpe_core.text_encoder import Encoded, TextEncoder
 from bpe_core.words import Normalization, Words, repair_surrogates
-
-
-class Encoded(NamedTuple):
-    """The ids of a text, and where each token ends in the normalised text, in bytes and in characters."""
-
-    ids: list[int]
-    byte_ends: list[int]
-    character_ends: list[int]
 
 
 class Tokenizer:
@@ -62,21 +54,7 @@ class Tokenizer:
         self._tokens = list(model.tokens)
         self._special = frozenset(self.special_tokens.values())
         self.added_tokens = model.added_tokens
-        added = {token.id for token in model.added_tokens}
-        ids = {token: id_ for id_, token in enumerate(self._tokens) if id_ not in added and token}
-        symbols = dict(ids)
-        for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
-            symbols.setdefault(token.content.encode(), token.id)
-        base_ids = {symbol: symbols[symbol] for symbol in self.alphabet.symbols}
-        whole_words = ids if model.ignore_merges else None
-        self._encoder = Encoder(self.alphabet, base_ids, self.merges, model.ranked_by, whole_words)
-        self._unknown_id = self.special_id("unk")
-        # What is looked for in texts, where special tokens are letters and where they are tokens.
-        self._found = {
-            "plain": AddedTokens(model.added_tokens, self.words, passes_special=True),
-            "allow": AddedTokens(model.added_tokens, self.words),
-            "refuse": AddedTokens([token for token in model.added_tokens if token.special], self.words),
-        }
+        self._encoder = TextEncoder(model)
 
     # Making one.
 
@@ -149,14 +127,9 @@ class Tokenizer:
         Raises:
             ValueError: kind `char`, a size below this tokenizer's, or merges that cannot be gone on from.
         """
-        if self.alphabet.kind != "byte" or vocab_size < self.vocab_size:
-            raise ValueError(
-                f"vocab_size is {vocab_size}: this tokenizer of kind {self.alphabet.kind} has {self.vocab_size} ids "
-                "already; only kind byte can be trained on, to a larger size"
-            )
         merges = learn_merges(
             count_words(texts, self.words),
-            num_merges=len(self.merges) + vocab_size - self.vocab_size,
+            vocab_size=size_to_learn(self._model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
             resume_from=symbol_pairs(self._model),
@@ -186,20 +159,32 @@ class Tokenizer:
 
         Args:
             add_special_tokens: puts the ids around the text that the model's post-processor does.
-            dropout: the probability with which each merge is left out in each step (BPE-dropout, kind `byte`), so that
-                a text has many spellings to train with; the same `seed` gives the same one.
+            dropout: the probability with which each merge is left out in each step (BPE-dropout), so that a text has
+                many spellings to train with; the same `seed` gives the same one.
 
         Raises:
             ValueError: a character that kind `char` has no symbol for, when there is no `unk` token; a special token
                 in the text where `special` is `refuse`.
         """
-        texts = pa.array([repair_surrogates(text)], pa.large_string())
         if dropout:
-            ids = self._encode_with_dropout(texts, special, dropout, seed)
+            ids = self._encoder.encode_with_dropout(text, special, dropout, seed)
         else:
-            ids, _ = self._encode(texts, special)
+            ids, _ = self._encoder.encode(pa.array([repair_surrogates(text)], pa.large_string()), special)
         begin, end = self._model.around if add_special_tokens else ((), ())
-        return [*begin, *self._known(ids).tolist(), *end]
+        return [*begin, *ids.tolist(), *end]
+
+    def encode_bytes(self, data: bytes, *, special: SpecialInText = "plain") -> list[int]:
+        """Returns the ids of any bytes, for kind `byte`; without normalisation `decode_bytes` gives them back exactly.
+
+        Each run of bytes that are not UTF-8 (as Python decodes it: encoded surrogates are not) is one word, whose bytes
+        the merges join as they do elsewhere. The stretches of text between such runs are encoded as `encode` does, each
+        as a text of its own; so bytes that are UTF-8 throughout have the ids of their text.
+
+        Raises:
+            ValueError: kind `char`, or as in `encode`.
+        """
+        ids: list[int] = self._encoder.encode_bytes(data, special).tolist()
+        return ids
 
     def encode_batch(
         self, texts: pa.Array | pa.ChunkedArray, *, special: SpecialInText = "plain"
@@ -218,132 +203,34 @@ class Tokenizer:
             return pa.chunked_array(chunks, pa.list_(pa.int32()))
         if not _is_text(texts.type):
             raise ValueError(f"texts are {texts.type}, not strings; cast the array to pyarrow.string() first")
-        ids, text_ids = self._encode(texts, special)
+        ids, text_ids = self._encoder.encode(texts, special)
         if ids.size > np.iinfo(np.int32).max:
             raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
         mask = texts.is_null() if texts.null_count else None
-        return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(self._known(ids)), mask=mask)
+        return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(ids), mask=mask)
 
     def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
         """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.
 
         The first token starts at 0 and each other one where the one before it ends, so that they partition the text; a
-        character belongs to the token with its first byte. For kind `byte`.
+        character belongs to the token with its first byte. The blanks between words, which kind `char` leaves out,
+        belong to the token before them, those at a text's start to its first token.
 
         Raises:
-            ValueError: as in `encode`; kind `char`, whose tokens leave out the blanks between words.
+            ValueError: as in `encode`.
         """
-        if self.alphabet.kind == "char":
-            raise ValueError("offsets are for kind byte; tokens of kind char leave out the blanks between words")
-        ids = self.encode(text, special=special)
-        pieces = self._found["allow" if special == "allow" else "plain"].pieces(repair_surrogates(text))
-        ends: list[int] = []
-        at = stop = 0
-        for piece in pieces:
-            stop += len(piece.text.encode())
-            if piece.token is not None:  # White space around it may belong to it.
-                at = stop
-                ends.append(at)
-            while at < stop:
-                at += len(self._tokens[ids[len(ends)]])
-                ends.append(at)
-        normalized = "".join(piece.text for piece in pieces).encode()
-        starts_character = (np.frombuffer(normalized, np.uint8) & 0xC0) != 0x80
-        characters = np.concatenate([[0], np.cumsum(starts_character)])
-        return Encoded(ids, ends, characters[ends].tolist())
+        return self._encoder.encode_with_offsets(text, special)
 
     def tokenize(self, text: str) -> list[Any]:
         """Returns the tokens of a text as they are spelled; a character without a symbol stands for itself.
 
         As `tokens`, bytes for kind `byte`, text for kind `char`.
         """
-        ids, _ = self._encode(pa.array([repair_surrogates(text)], pa.large_string()), "plain")
-        return [
-            self.alphabet.spelling(self._tokens[id_]) if id_ > UNKNOWN else chr(UNKNOWN - id_) for id_ in ids.tolist()
-        ]
+        return [self.alphabet.spelling(token) for token in self._encoder.tokenize(text)]
 
     def count_special(self, texts: pa.Array) -> Counter[str]:
         """Returns how often each special token is spelled out in texts."""
-        return self._found["refuse"].count(texts)
-
-    def _encode(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
-        """Returns the ids of texts, and where each text's ids start (one more than texts)."""
-        self._refuse(texts, special)
-        found = self._found["allow" if special == "allow" else "plain"]
-        rows = found.rows(texts)
-        if not rows:
-            return self._encode_normalized(self.words.normalize_batch(texts))
-        # The texts that hold no added token, and the pieces between those of the others, are encoded together.
-        pieces = [found.pieces(texts[row].as_py()) for row in rows]
-        between = [piece.text for of_row in pieces for piece in of_row if piece.token is None]
-        whole = self.words.normalize_batch(texts.take(pa.array(np.setdiff1d(np.arange(len(texts)), rows))))
-        ids, starts = self._encode_normalized(
-            pa.concat_arrays([whole.cast(pa.large_string()), pa.array(between, pa.large_string())])
-        )
-        parts: list[Int32s] = []
-        sizes = np.zeros(len(texts) + 1, np.int64)
-        at, next_piece, next_row = 0, len(whole), 0
-        for row, of_row in zip(rows, pieces, strict=True):
-            num_whole = row - next_row
-            parts.append(ids[starts[at] : starts[at + num_whole]])
-            sizes[next_row + 1 : row + 1] = np.diff(starts[at : at + num_whole + 1])
-            at, next_row = at + num_whole, row + 1
-            for piece in of_row:
-                if piece.token is None:
-                    parts.append(ids[starts[next_piece] : starts[next_piece + 1]])
-                    next_piece += 1
-                else:
-                    parts.append(np.array([piece.token.id], np.int32))
-                sizes[row + 1] += parts[-1].size
-        parts.append(ids[starts[at] : starts[len(whole)]])
-        sizes[next_row + 1 :] = np.diff(starts[at : len(whole) + 1])
-        return np.concatenate(parts), np.cumsum(sizes)
-
-    def _encode_with_dropout(self, texts: pa.Array, special: SpecialInText, dropout: float, seed: int) -> Int32s:
-        """Returns the ids of one text."""
-        if self.alphabet.kind != "byte" or not self.words.keep_gaps:
-            raise ValueError("dropout is for kind byte, whose words leave no gaps")
-        self._refuse(texts, special)
-        parts = [np.empty(0, np.int32)]
-        for number, piece in enumerate(
-            self._found["allow" if special == "allow" else "plain"].pieces(texts[0].as_py())
-        ):
-            if piece.token is not None:
-                parts.append(np.array([piece.token.id], np.int32))
-                continue
-            data, offsets = flat_bytes(pa.array([piece.text], pa.large_string()))
-            ends = self.words.cut(data, offsets).ends
-            parts.append(self._encoder.encode_with_dropout(data, ends, dropout, seed ^ (number << 40)))
-        return np.concatenate(parts)
-
-    def _refuse(self, texts: pa.Array, special: SpecialInText) -> None:
-        """Raises ValueError for a special token in a text where that is an error."""
-        check_special_in_text(special)
-        if special != "refuse":
-            return
-        for row in self._found["refuse"].rows(texts):
-            for piece in self._found["refuse"].pieces(texts[row].as_py()):
-                if piece.token is not None:
-                    raise ValueError(
-                        f"text {row} spells the special token {piece.token.content!r}; encode it with "
-                        "special='plain' for ordinary letters, or 'allow' for the token"
-                    )
-
-    def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
-        data, offsets = flat_bytes(texts)
-        return self._encoder.encode(data, offsets, self.words.cut(data, offsets))
-
-    def _known(self, ids: Int32s) -> Int32s:
-        """Returns ids with those of unknown characters replaced by the `unk` token's."""
-        if self.alphabet.kind == "byte" or ids.size == 0 or ids.min() > UNKNOWN:
-            return ids
-        if self._unknown_id is None:
-            character = chr(UNKNOWN - int(ids[ids <= UNKNOWN][0]))
-            raise ValueError(
-                f"the character {character!r} (U+{ord(character):04X}) is not in the vocabulary, and there is no unk "
-                "token to stand for it. Train with special_tokens: {unk: <unk>}, or with kind byte"
-            )
-        return np.where(ids <= UNKNOWN, np.int32(self._unknown_id), ids)
+        return self._encoder.count_special(texts)
 
     # Decoding.
 

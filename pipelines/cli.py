@@ -1,4 +1,4 @@
-"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|verify`."""
+"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|cut|verify`."""
 
 import argparse
 import os
@@ -93,18 +93,21 @@ def _parser() -> argparse.ArgumentParser:
         ("inspect", "show how a text is split", _inspect),
     ):
         command = commands.add_parser(name, help=purpose)
-        command.add_argument(
-            "--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json"
-        )
+        _add_tokenizer(command)
         command.add_argument("text", nargs="*", help="what to read; standard input if left out")
         command.set_defaults(run=run)
     export_ = commands.add_parser("export", help="write a tokenizer in another tool's files, checked by reading them")
-    export_.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+    _add_tokenizer(export_)
     export_.add_argument("--format", required=True, choices=get_args(Format))
     export_.add_argument("--output", required=True, metavar="FOLDER")
     export_.set_defaults(run=_export)
+    cut = commands.add_parser("cut", help="write a tokenizer with the first merges of another")
+    _add_tokenizer(cut)
+    cut.add_argument("--merges", required=True, type=int, metavar="NUMBER", help="how many of its merges stay")
+    cut.add_argument("--output", required=True, metavar="FOLDER")
+    cut.set_defaults(run=_cut)
     verify = commands.add_parser("verify", help="compare a tokenizer's ids with another library's over a corpus")
-    verify.add_argument("--tokenizer", required=True, metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
+    _add_tokenizer(verify)
     verify.add_argument("--against", required=True, choices=get_args(Library))
     verify.add_argument("--reference", metavar="FILE", help="another tokenizer.json to compare with (hf)")
     verify.add_argument("--corpus", required=True, nargs="+", metavar="FILE", help="files, globs or folders")
@@ -114,13 +117,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_tokenizer(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--tokenizer", required=True, metavar="PATH", help="tokenizer's folder, tokenizer.json or .tiktoken file"
+    )
+    command.add_argument("--pattern", help="how text is cut, for a tokenizer that does not say")
+
+
 def _export(args: argparse.Namespace) -> None:
-    for path in export(files.read_tokenizer(args.tokenizer), args.output, args.format):
+    for path in export(files.read_tokenizer(args.tokenizer, args.pattern), args.output, args.format):
         print(path)
 
 
+def _cut(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer, args.pattern).first_merges(args.merges)
+    for name, text in tokenizer.files().items():
+        files.write_text(files.join(args.output, name), text)
+    print(f"{args.output}: {args.merges:,} merges, {tokenizer.vocab_size:,} ids")
+
+
 def _verify(args: argparse.Namespace) -> None:
-    tokenizer = files.read_tokenizer(args.tokenizer)
+    tokenizer = files.read_tokenizer(args.tokenizer, args.pattern)
     corpus = Corpus(
         files=tuple(args.corpus), format=args.format, text_column=args.text_column, on_invalid_utf8="replace"
     )
@@ -162,13 +179,13 @@ def _lines(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _encode(args: argparse.Namespace) -> None:
-    tokenizer = files.read_tokenizer(args.tokenizer)
+    tokenizer = files.read_tokenizer(args.tokenizer, args.pattern)
     for line in _lines(args):
         print(*tokenizer.encode(line))
 
 
 def _decode(args: argparse.Namespace) -> None:
-    tokenizer = files.read_tokenizer(args.tokenizer)
+    tokenizer = files.read_tokenizer(args.tokenizer, args.pattern)
     for line in _lines(args):
         wrong = [word for word in line.split() if not re.fullmatch("-?[0-9]{1,18}", word)]
         if wrong:
@@ -181,7 +198,7 @@ def _decode(args: argparse.Namespace) -> None:
 
 
 def _inspect(args: argparse.Namespace) -> None:
-    tokenizer = files.read_tokenizer(args.tokenizer)
+    tokenizer = files.read_tokenizer(args.tokenizer, args.pattern)
     console = Console(highlight=False, soft_wrap=True)
     for line in _lines(args):
         _show_split(console, tokenizer, line)

@@ -114,11 +114,18 @@ class TokenizerSettings(_Group):
         return words_of(self.kind, self.pattern, self.unicode, self.lowercase)
 
 
+_LEARNED_BY = {"vocab_size", "num_merges", "ties", "min_frequency", "max_token_length", "whole_characters"}
+"""The settings of a tokenizer that say how merges are learned, and not what its files hold."""
+
+
 class Train(_Group):
     """Job 1: where the tokenizer goes, and how it is learned."""
 
     output: Folder = Field(description="the tokenizer's folder")
     from_counts: str | None = Field(None, description="a folder of word counts to train from; the corpus is not read")
+    start_from: str | None = Field(
+        None, description="a tokenizer of kind byte to go on from: its ids stay, vocab_size counts them too"
+    )
     min_count: int = Field(1, ge=1, description="words that occur less often are left out of the merge loop")
     num_partitions: int = Field(16, ge=1, le=10_000, description="files that the word counts are kept in")
     checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
@@ -128,7 +135,15 @@ class Shards(_Group):
     """Job 2: where the training rows go, and what they look like."""
 
     output: Folder = Field(description="the folder of the shards")
-    tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
+    tokenizer: str | None = Field(
+        None, description="a tokenizer's folder, tokenizer.json or .tiktoken file; train.output if left out"
+    )
+    pattern: str | None = Field(
+        None, description="how text is cut, for a tokenizer that does not say: .tiktoken, vocab.json with merges.txt"
+    )
+    special_tokens: dict[str, dict[str, int]] = Field(
+        {}, description="for such a tokenizer: role to spelling to id, as {eos: {<|endoftext|>: 100257}}"
+    )
     bucket_lengths: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (128, 256, 512, 1024, 2048),
         min_length=1,
@@ -223,6 +238,12 @@ class Project(BaseSettings):
         if self.tokenizer is None or self.train is None:
             missing = "tokenizer" if self.tokenizer is None else "train"
             raise ValueError(f"the section {missing!r} is missing; training needs tokenizer: and train:")
+        taken = sorted(self.tokenizer.model_fields_set - _LEARNED_BY)
+        if self.train.start_from is not None and taken:
+            raise ValueError(
+                f"tokenizer.{taken[0]} is given, and train.start_from names a tokenizer that has its own; remove one "
+                f"of the two. With start_from there may be {', '.join(sorted(_LEARNED_BY))}"
+            )
         return self.tokenizer, self.train
 
     def for_tokenizing(self) -> Shards:
@@ -231,7 +252,7 @@ class Project(BaseSettings):
             raise ValueError("the section 'shards' is missing; tokenizing needs at least shards.output")
         if self.shards.tokenizer is None:
             if self.train is None:
-                raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or tokenizer.json")
+                raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or file")
             return self.shards.model_copy(update={"tokenizer": self.train.output})
         return self.shards
 

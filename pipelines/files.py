@@ -3,14 +3,14 @@
 import os.path
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import BinaryIO, cast
 
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 
-from bpe_core import Tokenizer
+from bpe_core import PATTERNS, Tokenizer
 from bpe_core.formats import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
 
 TEMPORARY = "_temporary"
@@ -63,17 +63,60 @@ def read_text(path: str) -> str:
         return file.read().decode()
 
 
-def read_tokenizer(path: str) -> Tokenizer:
-    """Returns the tokenizer in a folder, or in a `tokenizer.json` with the files beside it.
+def read_tokenizer(
+    path: str, pattern: str | None = None, special_tokens: Mapping[str, Mapping[str, int]] | None = None
+) -> Tokenizer:
+    """Returns the tokenizer in a folder, in a `tokenizer.json` with the files beside it, or in a `.tiktoken` file.
+
+    A folder without `tokenizer.json` may hold `vocab.json` and `merges.txt`.
+
+    Args:
+        pattern: how text is cut, where the files do not say: for `.tiktoken`, and `vocab.json` with `merges.txt`.
+        special_tokens: role -> spelling -> id, for the same files.
 
     Raises:
         FileNotFoundError: there is none.
-        ValueError: see `Tokenizer.load`.
+        ValueError: see `Tokenizer.load`; the pattern is missing, or given where the files say it.
     """
+    tables = [join(path, name) for name in ("vocab.json", "merges.txt")]
+    is_ranks = path.endswith(".tiktoken")
+    if is_ranks or (not exists(join(path, TOKENIZER_FILE)) and all(map(exists, tables))):
+        if pattern is None:
+            raise ValueError(
+                f"{path} does not say how text is cut into words. Give the pattern that the tokenizer was made with "
+                f"(shards.pattern, --pattern): one of {', '.join(PATTERNS)}, or a regular expression"
+            )
+        try:
+            return _read_without_pattern([path] if is_ranks else tables, pattern, special_tokens or {})
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
     file = path if path.endswith(".json") else join(path, TOKENIZER_FILE)
+    if (pattern is not None or special_tokens) and exists(file):
+        raise ValueError(
+            f"{path} says itself how text is cut and which tokens are special; remove the pattern "
+            f"{pattern!r} and the special tokens {special_tokens or 'none'} from the settings"
+        )
     beside = [join(FileSystems.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
     roles = next((read_text(path) for path in beside if exists(path)), None)
     return Tokenizer.from_json(read_text(file), roles, source=file)
+
+
+def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mapping[str, Mapping[str, int]]) -> Tokenizer:
+    ids = {spelling: id_ for given in special_tokens.values() for spelling, id_ in given.items()}
+    roles: dict[str, str | list[str]] = {
+        role: next(iter(given)) if role != "additional" and len(given) == 1 else list(given)
+        for role, given in special_tokens.items()
+    }
+    texts = [read_text(path) for path in paths]
+    if len(texts) == 1:
+        return Tokenizer.from_tiktoken(texts[0], pattern=pattern, special_tokens=ids, roles=roles)
+    tokenizer = Tokenizer.from_vocab_and_merges(texts[0], texts[1], pattern=pattern, special_tokens=roles)
+    for spelling, id_ in ids.items():
+        if tokenizer.special_tokens[spelling] != id_:
+            raise ValueError(
+                f"the special token {spelling!r} is given the id {id_}, and has {tokenizer.special_tokens[spelling]}"
+            )
+    return tokenizer
 
 
 def write_text(path: str, text: str) -> None:

@@ -44,7 +44,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     """
     settings = project.for_tokenizing()
     output = settings.output
-    tokenizer = files.read_tokenizer(settings.tokenizer or "")
+    tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
@@ -101,7 +101,7 @@ def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
     return {
         "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
-        "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer"}),
+        "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer", "pattern", "special_tokens"}),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
 
@@ -158,7 +158,8 @@ class _TokenizeTask(beam.DoFn):
 
     def setup(self) -> None:
         # Loaded here, not sent along: a tokenizer of 200,000 entries is too large for some runners' job graphs.
-        self._tokenizer = files.read_tokenizer(self._settings.tokenizer or "")
+        settings = self._settings
+        self._tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
 
     def process(self, named_task: tuple[str, Task]) -> Iterator[str]:
         name, task = named_task

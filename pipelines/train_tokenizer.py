@@ -13,8 +13,9 @@ from rich.progress import Progress as Bar
 
 from bpe_core.merge_loop import MergeLoop, Progress
 from bpe_core.merges import Merges, learn_merges
-from bpe_core.model import spellings
+from bpe_core.model import extended, size_to_learn, spellings, symbol_pairs
 from bpe_core.tokenizer import Tokenizer
+from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
@@ -42,7 +43,14 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     settings, train = project.for_training()
     counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
     sources = [] if train.from_counts else find_files(project.corpus)
-    identity = {"settings": _settings(project), "inputs": _inputs(sources) or _given_counts(project, counts_folder)}
+    start = files.read_tokenizer(train.start_from) if train.start_from else None
+    words = start.words if start else settings.words
+    identity: dict[str, Any] = {
+        "settings": _settings(project),
+        "inputs": _inputs(sources) or _given_counts(words, counts_folder),
+    }
+    if start:
+        identity["start_from"] = start.fingerprint
     if project.run.overwrite:
         _delete_output(train.output, keep_counts=train.from_counts is not None)
     finished = read_json(files.join(train.output, MANIFEST))
@@ -51,20 +59,23 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return files.read_tokenizer(train.output)
     if not train.from_counts:
-        _count(project, sources, counts_folder, beam_args)
+        _count(project, words, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)
     if word_counts.num_rows == 0:
         raise ValueError(
             f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
         )
-    merges = _learn(project, word_counts, fingerprint(identity))
-    tokenizer = Tokenizer.from_merges(
-        merges,
-        words=settings.words,
-        special_tokens=settings.special_tokens,
-        special_ids=settings.special_ids,
-        vocab_order=settings.vocab_order,
-    )
+    merges = _learn(project, start, word_counts, fingerprint(identity))
+    if start:
+        tokenizer = Tokenizer(extended(start.model, merges))
+    else:
+        tokenizer = Tokenizer.from_merges(
+            merges,
+            words=words,
+            special_tokens=settings.special_tokens,
+            special_ids=settings.special_ids,
+            vocab_order=settings.vocab_order,
+        )
     for name, text in tokenizer.files().items():
         files.write_text(files.join(train.output, name), text)
     corpus_totals = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("totals", {})
@@ -100,7 +111,7 @@ def _delete_output(folder: str, keep_counts: bool) -> None:
 def _settings(project: Project) -> dict[str, Any]:
     """The settings that the output depends on: not where it goes, nor how the job runs."""
     content = project.model_dump(mode="json", include={"corpus", "tokenizer", "train"})
-    for name in ("output", "checkpoint_seconds", "from_counts"):
+    for name in ("output", "checkpoint_seconds", "from_counts", "start_from"):
         content["train"].pop(name)
     return content
 
@@ -109,12 +120,12 @@ def _inputs(sources: Sequence[SourceFile]) -> dict[str, Any]:
     return {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
 
 
-def _given_counts(project: Project, folder: str) -> dict[str, Any]:
+def _given_counts(words: Words, folder: str) -> dict[str, Any]:
     """Returns the word counts to train from, after checking that their words were cut as this tokenizer cuts them."""
     manifest = read_json(files.join(folder, MANIFEST)) or {}
-    words = _words(project)
-    if manifest.get("words", words) != words:
-        changed = "; ".join(differences(manifest["words"], words))
+    ours = _to_json(words)
+    if manifest.get("words", ours) != ours:
+        changed = "; ".join(differences(manifest["words"], ours))
         raise ValueError(f"{folder} holds counts of words that were cut otherwise ({changed}); count the corpus again")
     return {m.path: {"bytes": m.size_in_bytes, "fingerprint": _sha256(m.path)} for m in find_word_counts(folder)}
 
@@ -128,8 +139,7 @@ def _sha256(path: str) -> str:
     return digest.hexdigest()
 
 
-def _words(project: Project) -> dict[str, Any]:
-    words = project.for_training()[0].words
+def _to_json(words: Words) -> dict[str, Any]:
     return {
         "pattern": list(words.expressions),
         "keep_gaps": words.keep_gaps,
@@ -148,12 +158,14 @@ def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) ->
         )
 
 
-def _count(project: Project, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]) -> None:
+def _count(
+    project: Project, words: Words, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
+) -> None:
     """Counts the corpus into `folder`, unless that was done before."""
-    settings, train = project.for_training()
+    _, train = project.for_training()
     identity = {
         "corpus": project.corpus.model_dump(mode="json"),
-        "words": _words(project),
+        "words": _to_json(words),
         "num_partitions": train.num_partitions,
         "inputs": _inputs(sources),
     }
@@ -165,7 +177,7 @@ def _count(project: Project, sources: Sequence[SourceFile], folder: str, beam_ar
     files.delete(folder)
     tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
-    counting = CountWords(project.corpus, settings.words, train.num_partitions)
+    counting = CountWords(project.corpus, words, train.num_partitions)
     started = time.perf_counter()
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting, folder), project.run, beam_args)
@@ -177,14 +189,27 @@ def _count(project: Project, sources: Sequence[SourceFile], folder: str, beam_ar
     )
 
 
-def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
+def _learn(project: Project, start: Tokenizer | None, word_counts: pa.Table, identity: str) -> Merges:
     settings, train = project.for_training()
+    num_merges, vocab_size = settings.num_merges, settings.vocab_size
+    special_tokens = spellings(settings.special_tokens)
+    first: list[int] = []
+    if start:
+        first = symbol_pairs(start.model).ravel().tolist()
+        special_tokens = list(start.special_tokens)
+        if vocab_size is not None:
+            vocab_size = size_to_learn(start.model, vocab_size)
+        elif num_merges is not None and num_merges < len(start.merges):
+            raise ValueError(
+                f"tokenizer.num_merges is {num_merges}, and {train.start_from} has {len(start.merges)} already, which "
+                "stay; give the number of all merges"
+            )
     checkpoint_path = files.join(train.output, _CHECKPOINT)
     checkpoint = read_json(checkpoint_path) or {}
     done = checkpoint.get("pairs", [])
-    if checkpoint.get("fingerprint") != fingerprint([identity, done]):
-        done = []
-    if done:
+    if checkpoint.get("fingerprint") != fingerprint([identity, done]) or len(done) < len(first):
+        done = first
+    if len(done) > len(first):
         _console.print(f"taking up the merges at number {len(done) // 2:,}")
     bar = Bar(
         TextColumn("merging"),
@@ -221,8 +246,8 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
     with bar:
         merges = learn_merges(
             word_counts,
-            num_merges=settings.num_merges,
-            vocab_size=settings.vocab_size,
+            num_merges=num_merges,
+            vocab_size=vocab_size,
             kind=settings.kind,
             ties=settings.ties,
             min_frequency=settings.min_frequency,
@@ -231,7 +256,7 @@ def _learn(project: Project, word_counts: pa.Table, identity: str) -> Merges:
             whole_characters=settings.whole_characters,
             end_of_word=settings.end_of_word,
             end_of_word_placement=settings.end_of_word_placement,
-            special_tokens=spellings(settings.special_tokens),
+            special_tokens=special_tokens,
             resume_from=done,
             on_progress=watch,
         )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bpe_core import Tokenizer
-from bpe_core.formats import TOKENIZER_FILE, NotExpressible, hugging_face
+from bpe_core.formats import TOKENIZER_FILE, hugging_face
+from bpe_core.model import NotExpressible
 from bpe_core.other_formats import write_tiktoken
 from pipelines.config import Corpus
 from pipelines.corpus import find_files, plan_tasks

@@ -394,6 +394,18 @@ def test_export_writes_what_the_format_can_hold(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "codes").exists()
 
 
+def test_cut_writes_the_tokenizer_of_the_first_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = byte_tokenizer(tmp_path)
+    cli.main(["cut", "--tokenizer", tokenizer, "--merges", "1", "--output", str(tmp_path / "cut")])
+    cut = Tokenizer.load(tmp_path / "cut")
+    assert cut.tokens(cut.encode("hug")) == [b"h", b"ug"]
+    assert capsys.readouterr().out == f"{tmp_path / 'cut'}: 1 merges, {cut.vocab_size} ids\n"
+    options = ["--tokenizer", tokenizer, "--merges", "9", "--output", str(tmp_path / "none")]
+    assert exit_code("cut", *options) == 2
+    assert "num_merges is 9; this tokenizer has 2" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize("library", ["hf", "tiktoken"])
 def test_verify_compares_every_document(tmp_path: Path, capsys: pytest.CaptureFixture[str], library: str) -> None:
     pytest.importorskip("tokenizers" if library == "hf" else library, reason="pip install tokenmill[dev]")

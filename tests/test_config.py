@@ -345,7 +345,7 @@ def test_tokenizing_needs_a_folder_and_a_tokenizer_which_may_be_the_one_that_is_
 
     with pytest.raises(ValueError, match=r"the section 'shards' is missing; tokenizing needs at least shards\.output"):
         for_tokenizing(train={"output": "trained"})
-    with pytest.raises(ValueError, match=r"shards\.tokenizer is missing: name a tokenizer's folder or tokenizer\.json"):
+    with pytest.raises(ValueError, match=r"shards\.tokenizer is missing: name a tokenizer's folder or file"):
         for_tokenizing(shards={"output": "o"})
     assert for_tokenizing(shards={"output": "o"}, train={"output": "trained"}).tokenizer == "trained"
     shards = {"output": "o", "tokenizer": "given"}

@@ -14,7 +14,7 @@ import pytest
 from bpe_core import Tokenizer, Words
 from bpe_core.alphabet import BYTE_TO_CHARACTER
 from bpe_core.export import export
-from bpe_core.formats import NotExpressible
+from bpe_core.model import NotExpressible
 from bpe_core.ranks import as_merges
 from bpe_core.words import repair_surrogates
 

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from bpe_core.export import export
 from bpe_core.tokenizer import Tokenizer
 from pipelines import tokenize_corpus as job
 from pipelines.config import Corpus, Project, Run, Shards
@@ -360,7 +361,7 @@ def test_every_setting_has_an_effect(
 def test_every_setting_is_tried_above() -> None:
     tried_below = {"special_in_text"}
     tried = {name for changed in SETTINGS for name in changed} | tried_below
-    assert tried == set(Shards.model_fields) - {"output", "tokenizer"}
+    assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
 
 
 def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Path, tmp_path: Path) -> None:
@@ -379,6 +380,18 @@ def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Pa
         PipelineFailed, match=rf"a\.parquet, rows 0 to 1: text 1 spells the special token '{re.escape(str(end))}'"
     ):
         tokenize_corpus(project(path, tokenizer, tmp_path / "refuse", {"special_in_text": "refuse"}))
+
+
+def test_shards_are_written_with_a_tiktoken_file_and_a_pattern(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    trained = Tokenizer.train(texts_of(corpus).values(), vocab_size=300, special_tokens={"eos": "<end>"})
+    trained.save(tmp_path / "saved")
+    (ranks,) = export(trained, tmp_path, "tiktoken")
+    special = {"pattern": "gpt2", "special_tokens": {"eos": {"<end>": 299}}}
+    tokenize_corpus(project(corpus, ranks, tmp_path / "ranks", special))
+    tokenize_corpus(project(corpus, tmp_path / "saved", tmp_path / "merges"))
+    assert rows_in(tmp_path / "ranks") == rows_in(tmp_path / "merges")
+    with pytest.raises(ValueError, match=r"tokenizer\.tiktoken has no eos token; its roles are none"):
+        tokenize_corpus(project(corpus, ranks, tmp_path / "none", {"pattern": "gpt2"}))
 
 
 def test_row_groups_are_as_large_as_asked(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
     batches = [pa.array([part.tobytes().decode()]) for part in np.split(letters, 8)]
     for batch in batches:
         tokenizer.encode_batch(batch)
-    (cache,) = tokenizer._encoder._caches
+    (cache,) = tokenizer._encoder._words._caches
     assert cache.words.used[0] < 2_200_000  # Of 2.4 million different words: it was emptied on the way.
     fresh = Tokenizer.from_json(tokenizer.files()["tokenizer.json"])
     for batch in (batches[0], batches[-1]):

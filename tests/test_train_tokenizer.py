@@ -307,6 +307,73 @@ def test_every_setting_is_tried_above() -> None:
     assert tried == set(TokenizerSettings.model_fields)
 
 
+# Going on from a tokenizer.
+
+
+def going_on(corpus: Path, output: Path, start: Path, learned: dict[str, Any], **train: Any) -> Project:
+    return Project(
+        corpus=Corpus(files=(str(corpus),)),
+        tokenizer=TokenizerSettings(**learned),
+        train=Train(output=str(output), start_from=str(start), num_partitions=3, **train),
+        run=Run(workers=1, progress=False),
+    )
+
+
+def test_training_goes_on_from_a_tokenizer_and_its_ids_stay(corpus: Path, tmp_path: Path, trained: Path) -> None:
+    first = Tokenizer.train(
+        ["die Straße, größer: zzzqqq zzzqqq"] * 9,
+        pattern="o200k",
+        vocab_size=280,
+        special_ids="first",
+        special_tokens={"eos": "<eos>"},
+        unicode="NFC",
+    )
+    first.save(tmp_path / "first")
+    more = train_tokenizer(going_on(corpus, tmp_path / "more", tmp_path / "first", {"vocab_size": 330}))
+    assert more.files() == first.train_more(texts_of(corpus), vocab_size=330).files()
+    assert more.vocab_size == 330
+    assert more.token_bytes()[: first.vocab_size] == first.token_bytes()
+    assert more.words == first.words
+    assert more.special_tokens == first.special_tokens
+    assert Tokenizer.load(tmp_path / "more").files() == more.files()
+    manifest = read_json(str(tmp_path / "more" / "_manifest.json"))
+    assert manifest["start_from"] == first.fingerprint
+    by_merges = going_on(corpus, tmp_path / "again", tmp_path / "first", {"num_merges": len(more.merges)})
+    assert train_tokenizer(by_merges).files() == more.files()
+
+
+def test_training_that_goes_on_is_taken_up_at_its_checkpoint(corpus: Path, tmp_path: Path, trained: Path) -> None:
+    expected = train_tokenizer(going_on(corpus, tmp_path / "unbroken", trained, {"vocab_size": 500}))
+    settings = going_on(corpus, tmp_path / "out", trained, {"vocab_size": 500}, checkpoint_seconds=1e-9)
+    train_until_checkpoint(settings)
+    assert train_tokenizer(settings).files() == expected.files()
+    assert train_tokenizer(settings).files() == expected.files()
+    Tokenizer.train(["x y"], num_merges=0, special_tokens={"eos": "<e>"}).save(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"was made from another corpus or with other settings: start_from"):
+        train_tokenizer(going_on(corpus, tmp_path / "out", tmp_path / "other", {"vocab_size": 500}))
+
+
+@pytest.mark.parametrize(
+    ("learned", "message"),
+    [
+        ({"vocab_size": 300}, "vocab_size is 300: this tokenizer has 400 ids already, which stay"),
+        ({"num_merges": 10}, r"tokenizer.num_merges is 10, and .*trained has 142 already"),
+        ({"vocab_size": 500, "pattern": "gpt2"}, "tokenizer.pattern is given, and train.start_from names a tokenizer"),
+    ],
+)
+def test_what_does_not_go_with_a_tokenizer_to_start_from_is_refused(
+    corpus: Path, tmp_path: Path, trained: Path, learned: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        train_tokenizer(going_on(corpus, tmp_path, trained, learned))
+
+
+def test_characters_cannot_be_gone_on_from(corpus: Path, tmp_path: Path) -> None:
+    Tokenizer.train(["ab"], kind="char", num_merges=1).save(tmp_path / "char")
+    with pytest.raises(ValueError, match="this tokenizer is of kind char; only kind byte can be trained on"):
+        train_tokenizer(going_on(corpus, tmp_path / "out", tmp_path / "char", {"vocab_size": 500}))
+
+
 def test_min_count_leaves_rare_words_out_and_says_how_many(corpus: Path, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(project(corpus, tmp_path, {"num_merges": 400}, {"min_count": 80}))
     counts = as_dict(count_words(texts_of(corpus)))
