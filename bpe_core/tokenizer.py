@@ -34,7 +34,7 @@ from bpe_core.model import (
     words_of,
 )
 from bpe_core.stream_decoder import StreamDecoder
-from bpe_core.words import Normalization, Words, repair_surrogates
+from bpe_core.words import Cut, Normalization, Words, repair_surrogates
 
 
 class Encoded(NamedTuple):
@@ -223,6 +223,16 @@ class Tokenizer:
             raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
         mask = texts.is_null() if texts.null_count else None
         return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(self._known(ids)), mask=mask)
+
+    def encode_words(self, words: pa.Array) -> pa.LargeListArray:
+        """Returns the ids of words as `self.words` cuts them from normalised text, such as those of word counts.
+
+        `words` is an Arrow array of binary or strings without nulls; out comes `large_list<int32>`, as long. A
+        character that kind `char` has no symbol for is -1.
+        """
+        data, offsets = flat_bytes(words)
+        ids, starts = self._encoder.encode(data, offsets, Cut(offsets[1:], np.arange(len(words) + 1), 1))
+        return pa.LargeListArray.from_arrays(pa.array(starts), pa.array(np.where(ids <= UNKNOWN, np.int32(-1), ids)))
 
     def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
         """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.
