@@ -24,6 +24,7 @@ KNOWN_SPECIAL_TOKENS = (
 
 _BETWEEN_BARS = re.compile(r"<\|[^<>|\s]+\|>")
 _LEAST_PIECE = 4  # characters
+_RELATED_SHOWN = 8
 _LONG_PIECE = 8  # characters from which on a piece without a mark such as < is no ordinary word
 
 
@@ -64,6 +65,15 @@ class Entry:
     figure: float | None = None
     related: tuple[int, ...] = ()
     note: str = ""
+
+    def describe(self, tokenizer: Tokenizer) -> str:
+        """Returns the entry on one line, with the first of the related tokens spelled out."""
+        parts = [f"{self.id:>7} {self.token!r}"]
+        if self.figure is not None:
+            parts.append(f"{self.figure:.3f}" if isinstance(self.figure, float) else f"{self.figure:,}")
+        if self.related:
+            parts.append(" ".join(repr(readable(tokenizer, id_)) for id_ in self.related[:_RELATED_SHOWN]))
+        return "  ".join([*parts, self.note] if self.note else parts)
 
 
 @dataclass(frozen=True)
