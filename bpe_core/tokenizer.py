@@ -34,7 +34,7 @@ from bpe_core.model import (
     words_of,
 )
 from bpe_core.stream_decoder import StreamDecoder
-from bpe_core.words import Normalization, Words, repair_surrogates
+from bpe_core.words import Cut, Normalization, Words, repair_surrogates
 
 
 class Encoded(NamedTuple):
@@ -223,6 +223,19 @@ class Tokenizer:
             raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
         mask = texts.is_null() if texts.null_count else None
         return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(self._known(ids)), mask=mask)
+
+    def encode_words(self, words: pa.Array) -> pa.Array:
+        """Returns the ids of words that were cut before, such as those of `WordCounter`: an Arrow `list<int32>` array.
+
+        `words` is an array of binary values or strings, none of them empty. Each is one word as it stands: it is not
+        normalised, not cut again, and no added token is looked for in it.
+
+        Raises:
+            ValueError: as in `encode`.
+        """
+        data, offsets = flat_bytes(words)
+        ids, word_ids = self._encoder.encode(data, offsets, Cut(offsets[1:], np.arange(offsets.size), 1))
+        return pa.ListArray.from_arrays(pa.array(word_ids.astype(np.int32)), pa.array(self._known(ids)))
 
     def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
         """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.
