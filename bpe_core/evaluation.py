@@ -63,8 +63,8 @@ def tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
 def tokens_of_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, int]:
     """Returns how many tokens each word is, at the start of a text or after a blank, whichever is fewer.
 
-    A pattern of kind `byte` mostly keeps the blank before a word with it, so that ` word` may be a token and `word` not.
-    A word of one character that has no symbol counts as two, for it is no token.
+    A pattern of kind `byte` mostly keeps the blank before a word with it: ` word` may be a token and `word` none. A word
+    of one character that has no symbol counts as two, for it is no token.
     """
     return {word: min(_num_tokens(tokenizer, word), _num_tokens(tokenizer, f" {word}")) for word in words}
 
@@ -165,7 +165,8 @@ class SampleCounter:
             counted = self._counters[language].take()
             words += [chunk.cast(pa.large_binary()) for chunk in counted["word"].chunks]
             counts.append(counted["count"].to_numpy())
-            languages.append(LanguageText(language, *self._totals[language].tolist(), at, at + counted.num_rows))
+            documents, num_bytes, characters = self._totals[language].tolist()
+            languages.append(LanguageText(language, documents, num_bytes, characters, at, at + counted.num_rows))
             at += counted.num_rows
         self._counters, self._totals = {}, {}
         return Sample(pa.concat_arrays(words), np.concatenate(counts), tuple(languages))

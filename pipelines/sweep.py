@@ -1,4 +1,4 @@
-"""How large should the vocabulary be: one training run, of which every smaller size is a prefix, measured size by size."""
+"""How large should the vocabulary be: one training run, every smaller size read off its prefix, all measured."""
 
 import csv
 import io
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -162,7 +163,8 @@ def _prefix_lengths(largest: Tokenizer, settings: Sweep) -> tuple[list[int], lis
         fewest = largest.vocab_size - new.size
         if settings.vocab_sizes[0] < fewest:
             raise ValueError(
-                f"sweep.vocab_sizes: {settings.vocab_sizes[0]} is less than the {fewest} base symbols and special tokens"
+                f"sweep.vocab_sizes: {settings.vocab_sizes[0]} is too small for the {fewest} base symbols and special "
+                "tokens"
             )
         ends = [0, *(new + 1).tolist()]
         lengths = {size: ends[size - fewest] if size - fewest < len(ends) else None for size in settings.vocab_sizes}
@@ -267,10 +269,13 @@ def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _show(result: Mapping[str, Any], chosen: int) -> None:
     sizes = result["sizes"]
+    # Narrow enough for 80 columns.
     table = _right_aligned(
-        *("merges", "entries", "tokens/char", "tokens/word", "1-token words", "positives whole", "negatives whole"),
-        *("unused", "rare", "Gini", "of the model", ""),
+        *("merges", "entries", "tokens/\nchar", "tokens/\nword", "1-token\nwords", "posi-\ntives", "nega-\ntives"),
+        *("unused\ntokens", "Gini", "of the\nmodel", ""),
         title="sizes",
+        box=box.SIMPLE_HEAD,
+        padding=0,
     )
     for place, size in enumerate(sizes):
         table.add_row(
@@ -278,7 +283,7 @@ def _show(result: Mapping[str, Any], chosen: int) -> None:
             *(f"{size[key]:.3f}" for key in ("tokens_per_character", "tokens_per_word")),
             f"{size['share_one_token_words']:.1%}",
             *(f"{size[key]['share_whole']:.0%}" if size[key]["tokens"] else "" for key in ("positives", "negatives")),
-            *(f"{size[key]:,}" for key in ("unused_tokens", "rare_tokens")),
+            f"{size['unused_tokens']:,}",
             f"{size['gini']:.3f}",
             f"{size['cost']['share_of_model']:.1%}",
             "←" if place == chosen else "",
@@ -311,8 +316,8 @@ def _language_table(size: Mapping[str, Any]) -> Table:
     return table
 
 
-def _right_aligned(*columns: str, title: str) -> Table:
-    table = Table(*columns, title=title)
+def _right_aligned(*columns: str, **options: Any) -> Table:
+    table = Table(*columns, **options)
     for column in table.columns:
         column.justify = "right"
     return table

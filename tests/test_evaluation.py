@@ -12,8 +12,8 @@ from bpe_core.evaluation import VocabularyCost, share_whole, tokens_per_characte
         (128256, 4096, {"parameters_per_matrix": 525336576, "untied_total": 1050673152}),
         (151936, 1024, {"parameters_per_matrix": 155582464, "logit_flops_per_token": 311164928}),
         (151936, 8192, {"logit_flops_per_token": 2489319424}),
-        (32768, 4096, {"bytes_per_matrix": 268435456}),
-        (131072, 4096, {"bytes_per_matrix": 1073741824}),
+        (32768, 4096, {"bytes_fp16_per_matrix": 268435456}),
+        (131072, 4096, {"bytes_fp16_per_matrix": 1073741824}),
     ],
 )
 def test_vocabularies_cost_what_is_known(vocab_size: int, hidden_size: int, known: dict[str, int]) -> None:
@@ -29,7 +29,11 @@ def test_a_vocabulary_twice_as_large_adds_known_parameters() -> None:
 
 def test_every_cost_of_a_small_vocabulary() -> None:
     assert vocabulary_cost(10, 3) == VocabularyCost(
-        parameters_per_matrix=30, untied_total=60, logit_flops_per_token=60, bytes_per_matrix=60
+        parameters_per_matrix=30,
+        untied_total=60,
+        logit_flops_per_token=60,
+        bytes_fp16_per_matrix=60,
+        bytes_bf16_per_matrix=60,
     )
 
 
