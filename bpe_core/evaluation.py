@@ -63,8 +63,8 @@ def tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
 def tokens_of_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, int]:
     """Returns how many tokens each word is, at the start of a text or after a blank, whichever is fewer.
 
-    A pattern of kind `byte` mostly keeps the blank before a word with it: ` word` may be a token and `word` none. A word
-    of one character that has no symbol counts as two, for it is no token.
+    A pattern of kind `byte` mostly keeps the blank before a word with it: ` word` may be a token and `word` none.
+    A word of one character that has no symbol counts as two, for it is no token.
     """
     return {word: min(_num_tokens(tokenizer, word), _num_tokens(tokenizer, f" {word}")) for word in words}
 
