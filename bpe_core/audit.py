@@ -35,12 +35,10 @@ class TokenUses:
     Attributes:
         final: int64, how often the id is given out.
         intermediate: int64, how often the token is made on the way and merged further, so that it is not given out.
-        num_unknown: characters that have no symbol (kind `char`).
     """
 
     final: Int64s
     intermediate: Int64s
-    num_unknown: int
 
     @property
     def final_share(self) -> npt.NDArray[np.float64]:
@@ -157,18 +155,21 @@ def token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | di
 
     What becomes one token in a word is merged just as if it stood alone: no merge crosses its bounds, and those within
     go by rank and then from the left in either case. So a token's steps are the same wherever it stands, and uses go
-    down from each token to the two that it is merged from.
+    down from each token to the two that it is merged from. Characters without a symbol count as `unk`.
+
+    Raises:
+        ValueError: as in `word_arrays`; a character without a symbol, when there is no `unk` token.
     """
     words, counts = word_arrays(word_counts)
     encoded = tokenizer.encode_words(words)
     ids = encoded.values.to_numpy()
     lengths = np.diff(encoded.offsets.to_numpy())
-    weights, known = np.repeat(counts, lengths), ids >= 0
+    weights = np.repeat(counts, lengths)
     final = np.zeros(tokenizer.vocab_size, np.int64)
-    np.add.at(final, ids[known], weights[known])
+    np.add.at(final, ids, weights)
     made = final.copy()
     if tokenizer.model.ignore_merges:  # A word that is one token was looked up, not merged.
-        looked_up = np.repeat(lengths == 1, lengths) & known
+        looked_up = np.repeat(lengths == 1, lengths)
         np.subtract.at(made, ids[looked_up], weights[looked_up])
     intermediate = np.zeros_like(final)
     sizes = np.array([len(token) for token in tokenizer.model.tokens])
@@ -178,7 +179,7 @@ def token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | di
         if uses and parts[id_, 0] >= 0:
             intermediate[parts[id_, 0]] += uses
             intermediate[parts[id_, 1]] += uses
-    return TokenUses(final, intermediate, int(weights[~known].sum()))
+    return TokenUses(final, intermediate)
 
 
 def unused(tokenizer: Tokenizer, uses: TokenUses) -> tuple[Entry, ...]:

@@ -224,15 +224,18 @@ class Tokenizer:
         mask = texts.is_null() if texts.null_count else None
         return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(self._known(ids)), mask=mask)
 
-    def encode_words(self, words: pa.Array) -> pa.LargeListArray:
-        """Returns the ids of words as `self.words` cuts them from normalised text, such as those of word counts.
+    def encode_words(self, words: pa.Array) -> pa.Array:
+        """Returns the ids of words that were cut before, such as those of `WordCounter`: an Arrow `list<int32>` array.
 
-        `words` is an Arrow array of binary or strings without nulls; out comes `large_list<int32>`, as long. A
-        character that kind `char` has no symbol for is -1.
+        `words` is an array of binary values or strings, none of them empty. Each is one word as it stands: it is not
+        normalised, not cut again, and no added token is looked for in it.
+
+        Raises:
+            ValueError: as in `encode`.
         """
         data, offsets = flat_bytes(words)
-        ids, starts = self._encoder.encode(data, offsets, Cut(offsets[1:], np.arange(len(words) + 1), 1))
-        return pa.LargeListArray.from_arrays(pa.array(starts), pa.array(np.where(ids <= UNKNOWN, np.int32(-1), ids)))
+        ids, word_ids = self._encoder.encode(data, offsets, Cut(offsets[1:], np.arange(offsets.size), 1))
+        return pa.ListArray.from_arrays(pa.array(word_ids.astype(np.int32)), pa.array(self._known(ids)))
 
     def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
         """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.

@@ -1,4 +1,4 @@
-"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|verify|audit`."""
+"""The command line: `tokenmill train|tokenize|sweep|corpus|encode|decode|inspect|export|verify|audit`."""
 
 import argparse
 import csv
@@ -24,6 +24,7 @@ from pipelines import files
 from pipelines.config import Corpus, load_project
 from pipelines.known_answers import known_answer_documents
 from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
 from pipelines.verify import Library, self_checks, verify_against
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
     given = list(sys.argv[1:] if argv is None else argv)
     beam_args: list[str] = []
-    if given[:1] in (["train"], ["tokenize"]) and "--" in given:
+    if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
         at = given.index("--")
         given, beam_args = given[:at], given[at + 1 :]
     parser = _parser()
@@ -75,7 +76,11 @@ def _fail(error: Exception, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tokenmill", description="Learn a BPE tokenizer; write training shards.")
     commands = parser.add_subparsers(required=True, metavar="command")
-    for name, purpose in (("train", "job 1: learn a tokenizer from a corpus"), ("tokenize", "job 2: write shards")):
+    for name, purpose in (
+        ("train", "job 1: learn a tokenizer from a corpus"),
+        ("tokenize", "job 2: write shards"),
+        ("sweep", "compare vocabulary sizes by measurement and recommend one"),
+    ):
         job = commands.add_parser(
             name,
             help=purpose,
@@ -126,7 +131,11 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument("--config", metavar="FILE", help="YAML file of the corpus project; runs the self-checks")
     for name, what in (("positives", "one token"), ("negatives", "in pieces")):
         verify.add_argument(
-            f"--{name}", nargs="+", metavar="WORD", help=f"words that must be {what}, or files with a word a line"
+            f"--{name}",
+            nargs="+",
+            default=[],
+            metavar="WORD",
+            help=f"words that must be {what}, or files with a word a line; those of the section sweep if left out",
         )
     verify.add_argument("--json", metavar="FILE", help="write the checks here as well")
     verify.add_argument("--tokenizer", metavar="FOLDER", help="tokenizer's folder or tokenizer.json")
@@ -193,10 +202,8 @@ def _self_check(args: argparse.Namespace) -> None:
         raise SystemExit(_FAILED)
 
 
-def _words(given: Sequence[str] | None) -> list[str] | None:
+def _words(given: Sequence[str]) -> list[str]:
     """Returns words; a file among them stands for its lines."""
-    if given is None:
-        return None
     read = (files.read_text(one).splitlines() if os.path.isfile(one) else [one] for one in given)
     return [word for words in read for word in words if word.strip()]
 
@@ -243,6 +250,8 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
     project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
     if args.job == "train":
         train_tokenizer(project, beam_args)
+    elif args.job == "sweep":
+        sweep(project, beam_args)
     else:
         tokenize_corpus(project, beam_args)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from bpe_core import Merges, Tokenizer, Words
 from bpe_core.alphabet import MARKER, word_arrays
 from bpe_core.audit import readable, unreachable
+from bpe_core.evaluation import tokens_of_words
 from bpe_core.export import export
 from bpe_core.formats import TOKENIZER_FILE, NotExpressible, hugging_face
 from bpe_core.kernels import flat_bytes
@@ -160,16 +161,14 @@ class _Result:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def self_checks(
-    project: Project, positives: Sequence[str] | None = None, negatives: Sequence[str] | None = None
-) -> Iterator[Check]:
+def self_checks(project: Project, positives: Sequence[str] = (), negatives: Sequence[str] = ()) -> Iterator[Check]:
     """Yields each check of a project's tokenizer as it is done; it is trained again in a folder of its own.
 
     The tokenizer is that of `train.output`, or of `shards.tokenizer` where there is no `train`.
 
     Args:
-        positives: words that must be one token; those of the known-answer corpus by default, where it is the corpus.
-        negatives: words that must be in pieces; by default likewise.
+        positives, negatives: words that must be one token, or in pieces; by default those of the section `sweep`, or,
+            where it names none, of the known-answer corpus if that is the corpus.
 
     Raises:
         FileNotFoundError: there is no tokenizer, or no corpus.
@@ -187,9 +186,6 @@ def self_checks(
         f"{path}: {tokenizer.vocab_size:,} ids, {len(tokenizer.merges):,} merges",
         {"ids": tokenizer.vocab_size, "merges": len(tokenizer.merges)},
     )
-    known = project.corpus.sample == "known-answers"
-    positives = POSITIVES if positives is None and known else positives or ()
-    negatives = NEGATIVES if negatives is None and known else negatives or ()
     settings = project.tokenizer if project.train else None
     corpus, words = project.corpus, settings.words if settings else tokenizer.words
     with tempfile.TemporaryDirectory() as folder:
@@ -204,8 +200,8 @@ def self_checks(
             "prefixes": lambda: _prefixes(
                 tokenizer, again().word_counts if settings else count_corpus_here(corpus, words)
             ),
-            "positives": lambda: _whole(tokenizer, positives),
-            "negatives": lambda: _in_pieces(tokenizer, negatives),
+            "positives": lambda: _whole(tokenizer, positives or _planted(project, "positives", POSITIVES)),
+            "negatives": lambda: _in_pieces(tokenizer, negatives or _planted(project, "negatives", NEGATIVES)),
             "hugging face": lambda: _agrees_with_hugging_face(tokenizer, corpus),
         }.items():
             yield _checked(name, check)
@@ -415,22 +411,22 @@ def _prefixes(tokenizer: Tokenizer, word_counts: pa.Table) -> _Result:
     )
 
 
-def _whole(tokenizer: Tokenizer, words: Sequence[str]) -> _Result:
+def _planted(project: Project, name: str, known: Sequence[str]) -> Sequence[str]:
+    given: Sequence[str] = getattr(project.sweep, name, ())
+    words = given or (known if project.corpus.sample == "known-answers" else ())
     if not words:
-        raise _NotChecked("no words were given that must be one token (--positives)")
-    return _words_result(words, [word for word in words if not is_whole(tokenizer, word)], tokenizer, "one token")
+        raise _NotChecked(f"no words are given; name some in sweep.{name} or with --{name}")
+    return words
+
+
+def _whole(tokenizer: Tokenizer, words: Sequence[str]) -> _Result:
+    wrong = [word for word, count in tokens_of_words(tokenizer, words).items() if count > 1]
+    return _words_result(words, wrong, tokenizer, "one token")
 
 
 def _in_pieces(tokenizer: Tokenizer, words: Sequence[str]) -> _Result:
-    if not words:
-        raise _NotChecked("no words were given that must be in pieces (--negatives)")
-    return _words_result(words, [word for word in words if is_whole(tokenizer, word)], tokenizer, "in pieces")
-
-
-def is_whole(tokenizer: Tokenizer, word: str) -> bool:
-    """Whether a word is one token, for kind `byte` alone or after a blank."""
-    spelled = [word, f" {word}"] if tokenizer.alphabet.kind == "byte" else [word]
-    return any(len(tokenizer.encode(one)) == 1 for one in spelled)
+    wrong = [word for word, count in tokens_of_words(tokenizer, words).items() if count == 1]
+    return _words_result(words, wrong, tokenizer, "in pieces")
 
 
 def _words_result(words: Sequence[str], wrong: Sequence[str], tokenizer: Tokenizer, what: str) -> _Result:

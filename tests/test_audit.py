@@ -96,7 +96,6 @@ def test_uses_are_those_of_a_slow_replay(
     for one in [tokenizer, ranked_by_tokens(tokenizer)] if settings["kind"] == "byte" else [tokenizer]:
         uses = token_uses(one, counted)
         assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(one, counted)
-        assert uses.num_unknown == 0
 
 
 def test_uses_where_several_merges_make_one_token() -> None:
@@ -129,9 +128,12 @@ def test_words_looked_up_whole_have_no_steps() -> None:
     assert (uses.final[hu], uses.intermediate[hu]) == (0, 2)
 
 
-def test_characters_without_a_symbol_are_counted() -> None:
-    tokenizer = Tokenizer.train(["ab"], kind="char", num_merges=0)
-    assert token_uses(tokenizer, {"axx": 3}).num_unknown == 6
+def test_characters_without_a_symbol_count_as_unk() -> None:
+    tokenizer = Tokenizer.train(["ab"], kind="char", num_merges=0, special_tokens={"unk": "<unk>"})
+    uses = token_uses(tokenizer, {"axx": 3})
+    assert uses.final[tokenizer.special_tokens["<unk>"]] == 6
+    with pytest.raises(ValueError, match=r"the character 'x' \(U\+0078\) is not in the vocabulary"):
+        token_uses(Tokenizer.train(["ab"], kind="char", num_merges=0), {"axx": 3})
 
 
 def test_unused_rare_and_intermediate_tokens() -> None:

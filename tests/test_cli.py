@@ -116,12 +116,12 @@ def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest
     )
 
 
-@pytest.mark.parametrize("job", ["train", "tokenize"])
+@pytest.mark.parametrize("job", ["train", "tokenize", "sweep"])
 def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
     seen: list[tuple[Project, Sequence[str]]] = []
-    name = {"train": "train_tokenizer", "tokenize": "tokenize_corpus"}[job]
+    name = {"train": "train_tokenizer", "tokenize": "tokenize_corpus", "sweep": "sweep"}[job]
     monkeypatch.setattr(cli, name, lambda project, beam_args: seen.append((project, beam_args)))
     settings = ["--tokenizer.vocab_size", "300", "--run.workers=3"]
     cli.main([job, "--config", project_file(tmp_path), *settings, "--", "--runner=SparkRunner", "--", "--x", "1"])

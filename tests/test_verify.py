@@ -269,11 +269,18 @@ def test_positives_in_pieces_and_whole_negatives_are_named(copy: Project) -> Non
     assert checks["negatives"].figure.startswith("1 of 2 words are in pieces; 'lowest' is [b'low")
 
 
-def test_a_whole_word_may_stand_after_a_blank() -> None:
-    tokenizer = Tokenizer.train(["a hug a hug"], num_merges=3)
-    assert tokenizer.encode(" hug") == [258]
-    assert verify.is_whole(tokenizer, "hug")
-    assert not verify.is_whole(tokenizer, "hugs")
+def test_words_come_from_the_section_sweep_or_the_known_answers(copy: Project, tmp_path: Path) -> None:
+    sweep = {"output": str(tmp_path / "sweep"), "num_merges": [1], "positives": ["low"], "negatives": ["lowest", "x"]}
+    assert copy.train is not None
+    mine = project(tmp_path, train=copy.train.model_dump(), sweep=sweep)
+    checks = by_name(mine)
+    assert (checks["positives"].status, checks["negatives"].status) == ("pass", "fail")
+    assert "'lowest' is [b'low', b'est']" in checks["negatives"].figure
+    assert by_name(mine, negatives=["zyx"])["negatives"].status == "pass"
+    known = project(tmp_path, corpus={"sample": "known-answers"}, train=copy.train.model_dump())
+    checks = by_name(known)
+    assert checks["positives"].figure.startswith("0 of 8 words are one token; '模型' is ")
+    assert checks["negatives"].figure == "3 of 3 words are in pieces"
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
@@ -294,7 +301,7 @@ def test_kind_char_with_characters_left_out(tmp_path: Path, placement: str) -> N
     mine = project(tmp_path, tokenizer=settings, train={"output": str(tmp_path / "without")})
     train_tokenizer(mine)
     checks = by_name(mine)
-    assert failing(checks) == {"round trip"}
+    assert failing(checks) == {"round trip", "prefixes"}
     assert "is not in the vocabulary, and there is no unk token" in checks["round trip"].figure
 
 
