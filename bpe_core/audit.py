@@ -19,13 +19,14 @@ KNOWN_SPECIAL_TOKENS = (
     *("<|padding|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|user|>", "<|assistant|>", "<|system|>"),
     *("<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "<sep>", "<cls>"),
     *("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[INST]", "[/INST]", "<<SYS>>", "</w>"),
+    *("endoftext", "im_start", "im_end"),
 )
 """Spellings that common tokenizers and chat formats give control tokens, beside the tokenizer's own."""
 
 _BETWEEN_BARS = re.compile(r"<\|[^<>|\s]+\|>")
+_BRACKETS = frozenset("<>|[]")
 _LEAST_PIECE = 4  # characters
 _RELATED_SHOWN = 8
-_LONG_PIECE = 8  # characters from which on a piece without a mark such as < is no ordinary word
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +264,7 @@ def special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     """Returns the ordinary tokens that read like special ones, by id; the note says like which.
 
     Up to case and blanks around it, the token is the spelling of one of the tokenizer's own special tokens or of
-    `KNOWN_SPECIAL_TOKENS`, or is written `<|…|>`, or is half of such a spelling or more.
+    `KNOWN_SPECIAL_TOKENS`, or is written `<|…|>`, or is half of such a spelling or more, with a bracket or bar.
     """
     spelled = [*tokenizer.special_tokens, *KNOWN_SPECIAL_TOKENS]
     spellings = {spelling.strip().casefold(): spelling for spelling in reversed(spelled)}
@@ -272,7 +273,7 @@ def special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
         for folded, spelling in spellings.items()
         for start in range(len(folded))
         for stop in range(start + max(_LEAST_PIECE, (len(folded) + 1) // 2), len(folded) + 1)
-        if stop - start >= _LONG_PIECE or not folded[start:stop].isalnum()
+        if not _BRACKETS.isdisjoint(folded[start:stop])
     }
     found = []
     for id_ in _in_words(tokenizer, range(tokenizer.vocab_size)):

@@ -22,7 +22,7 @@ from bpe_core.model import Model, number_tokens, symbol_pairs
 from bpe_core.other_formats import write_tiktoken
 from bpe_core.ranks import as_merges
 from pipelines import files
-from pipelines.config import Corpus, Project, TokenizerSettings
+from pipelines.config import Corpus, Project, TokenizerSettings, Train
 from pipelines.documents import read_corpus
 from pipelines.known_answers import NEGATIVES, POSITIVES
 from pipelines.manifest import MANIFEST, differences, read_json
@@ -193,7 +193,7 @@ def self_checks(project: Project, positives: Sequence[str] = (), negatives: Sequ
         for name, check in {
             "ranks": lambda: _ranks(tokenizer.model, settings),
             "merges": lambda: _merges(tokenizer.model, again()),
-            "as recorded": lambda: _as_recorded(tokenizer, again()),
+            "as recorded": lambda: _as_recorded(tokenizer, project, again()),
             "word counts": lambda: _word_counts(project, again()),
             "round trip": lambda: _round_trip(tokenizer, words, corpus),
             "reachable": lambda: _reachable(tokenizer),
@@ -236,12 +236,14 @@ def _train_again(project: Project, folder: str) -> _Again:
     return _Again(tokenizer, counts, read_json(files.join(folder, MANIFEST)), recorded)
 
 
-def _as_recorded(tokenizer: Tokenizer, again: _Again) -> _Result:
+def _as_recorded(tokenizer: Tokenizer, project: Project, again: _Again) -> _Result:
     """Corpus, settings and tokenizer are those that the manifest names."""
+    assert project.train is not None
     if again.recorded is None:
         raise _NotChecked("there is no manifest beside the tokenizer")
     changed = differences(again.recorded["settings"], again.manifest["settings"], "settings")
-    changed += differences(again.recorded["inputs"], again.manifest["inputs"], "inputs")
+    if project.train.from_counts != _kept_counts(project.train):  # Else the corpus was not read again.
+        changed += differences(again.recorded["inputs"], again.manifest["inputs"], "inputs")
     changed += differences(again.recorded["tokenizer"]["fingerprint"], tokenizer.fingerprint, "tokenizer.fingerprint")
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
@@ -252,7 +254,7 @@ def _as_recorded(tokenizer: Tokenizer, again: _Again) -> _Result:
 def _word_counts(project: Project, again: _Again) -> _Result:
     """The word counts that were kept are those of the corpus."""
     assert project.train is not None
-    folder = files.join(project.train.output, WORD_COUNTS_FOLDER)
+    folder = _kept_counts(project.train)
     if project.train.from_counts or not files.exists(folder):
         raise _NotChecked("the tokenizer was trained from given counts, or none were kept")
     kept, _ = read_word_counts(folder)
@@ -260,6 +262,10 @@ def _word_counts(project: Project, again: _Again) -> _Result:
     if not kept.equals(again.word_counts):
         return _Result(False, f"{folder} holds other counts than the corpus, {again.word_counts.num_rows:,}", values)
     return _Result(True, f"{kept.num_rows:,} different words, counted again alike", values)
+
+
+def _kept_counts(train: Train) -> str:
+    return files.join(train.output, WORD_COUNTS_FOLDER)
 
 
 def _merges(model: Model, again: _Again) -> _Result:

@@ -1,18 +1,21 @@
 """The token audit: what it finds in vocabularies where that is known, and uses as a slow replay counts them."""
 
 import base64
+import csv
 import json
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import Tokenizer
+from bpe_core import Tokenizer, count_words
 from bpe_core.audit import (
     Entry,
     audit_tokens,
@@ -28,6 +31,7 @@ from bpe_core.audit import (
     unused,
 )
 from bpe_core.formats import tokenizer_json
+from pipelines import cli
 
 
 def replayed(tokenizer: Tokenizer, word_counts: dict[str, int]) -> tuple[list[int], list[int]]:
@@ -211,7 +215,7 @@ def test_look_alikes_of_special_tokens() -> None:
         (" <pad>", "<pad>"),
         ("[unk]", "[UNK]"),
         ("<|endof", "a piece of <|endoftext|>"),
-        ("endoftext", "a piece of <|endoftext|>"),
+        ("endoftext", "endoftext"),
     ]
 
 
@@ -264,3 +268,41 @@ def test_an_audit_holds_every_finding_it_has_counts_for() -> None:
     assert len(rows) == sum(len(finding.entries) for finding in whole.findings)
     assert ("unused", 10, r"\n", 0, "", "") in rows
     assert ("not-utf8", 255, r"\xff", 1, "", "") in rows
+
+
+def test_the_command_prints_findings_and_writes_all_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tokenizer = Tokenizer.train(["hugs\n hugs hug, hu"], num_merges=3, special_tokens={"eos": "<end>"})
+    tokenizer.save(tmp_path)
+    texts, counts, ids = tmp_path / "a.txt", tmp_path / "counts", tmp_path / "ids.npy"
+    texts.write_text("hugs hug" * 20 + "\n")
+    counts.mkdir()
+    pq.write_table(count_words([texts.read_text()], tokenizer.words), counts / "part-0.parquet")
+    np.save(ids, np.arange(260)[::-1])
+    command = ["audit", "--tokenizer", str(tmp_path), "--show", "1"]
+    written = []
+    for source in (["--corpus", str(texts)], ["--counts", str(counts)]):
+        table, records = tmp_path / "a.csv", tmp_path / "a.json"
+        cli.main([*command, *source, "--id-counts", str(ids), "--json", str(records), "--csv", str(table)])
+        written.append((capsys.readouterr().out, table.read_bytes(), records.read_bytes()))
+    assert written[0] == written[1]
+    lines = written[0][0].splitlines()
+    assert lines[0] == "260 ids, 1 of them special tokens"
+    names = ["unused", "rare", "intermediate", "under-trained", "unreachable", "not-utf8", "special-look-alike"]
+    assert [line.split()[0] for line in lines[1:] if line[0] != " "] == [*names, "longest", "twins"]
+    assert "under-trained            100   38.5%  fewest in the training data; figure: how often" in lines
+    assert "      259 '<end>'  0" in lines
+    found = audit_tokens(tokenizer, count_words([texts.read_text()], tokenizer.words), np.arange(260)[::-1])
+    rows = list(csv.reader(written[0][1].decode().splitlines()))
+    assert rows[0] == ["finding", "id", "token", "figure", "related", "note"]
+    assert [row[:2] for row in rows[1:]] == [[name, str(id_)] for name, id_, *_ in found.rows()]
+    content = json.loads(written[0][2])
+    assert content == json.loads(json.dumps(asdict(found)))
+    assert content["findings"][-1]["entries"][0]["related"]
+
+
+def test_two_sources_of_counts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Tokenizer.train(["x"], num_merges=0).save(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["audit", "--tokenizer", str(tmp_path), "--corpus", "a", "--counts", "b"])
+    assert ended.value.code == 2
+    assert "give --corpus or --counts, not both" in capsys.readouterr().err

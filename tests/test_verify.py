@@ -251,6 +251,15 @@ def test_word_counts_that_are_not_the_corpuss(copy: Project) -> None:
     assert "holds other counts than the corpus" in checks["word counts"].figure
 
 
+def test_training_again_from_the_kept_word_counts(copy: Project) -> None:
+    assert copy.train is not None
+    kept = copy.train.model_copy(update={"from_counts": str(Path(copy.train.output) / "word_counts")})
+    checks = by_name(copy.model_copy(update={"train": kept}))
+    assert failing(checks) == set()
+    assert checks["merges"].status == "pass"
+    assert checks["word counts"].figure == "the tokenizer was trained from given counts, or none were kept"
+
+
 def test_a_corpus_that_has_changed(tmp_path: Path) -> None:
     mine = project(tmp_path)
     train_tokenizer(mine)
