@@ -234,7 +234,10 @@ def unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     tokens = tokenizer.model.tokens
     if tokenizer.model.ignore_merges:
         found = {id_: made for id_, made in found.items() if not _is_word(tokenizer, tokens[id_])}
-    return tuple(Entry(id_, readable(tokenizer, id_), related=tuple(made)) for id_, made in found.items())
+    return tuple(
+        Entry(id_, readable(tokenizer, id_), related=tuple(part for part in made if part >= 0))
+        for id_, made in found.items()
+    )
 
 
 def _is_word(tokenizer: Tokenizer, token: bytes) -> bool:

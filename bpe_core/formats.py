@@ -369,6 +369,9 @@ def _read_own(content: dict[str, Any]) -> Model:
     words = words_of(alphabet.kind, tuple(pattern) if isinstance(pattern, list) else pattern, unicode, lowercase)
     check_choice("ranked_by", _entry(content, "ranked_by"), RankedBy)
     begin, end = _entry(content, "around")
+    strange = [id_ for id_ in (*begin, *end) if id_ not in special]
+    if strange:
+        raise ValueError(f"around puts the id {strange[0]!r} around texts, which is no added token's")
     return Model(
         words,
         alphabet,

@@ -50,7 +50,8 @@ def unreachable(model: Model) -> tuple[bytes, list[bytes]] | None:
 def unreachable_ids(model: Model) -> dict[int, list[int]]:
     """Returns each id whose token the merges do not make of its own spelling, and the ids that they make, by id.
 
-    Whole words that are looked up (`ignore_merges`) do not count here; added tokens have no spelling in merges.
+    A character without a symbol is below 0 among these. Whole words that are looked up (`ignore_merges`) do not count
+    here; added tokens have no spelling in merges.
     """
     kind, base_ids = model.alphabet.kind, _base_ids(model)
     left_out = {*base_ids.values(), *(token.id for token in model.added_tokens)}

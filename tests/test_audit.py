@@ -186,6 +186,13 @@ def test_an_unreachable_token_of_kind_char() -> None:
     }
 
 
+def test_a_token_with_a_character_that_has_no_symbol_is_unreachable() -> None:
+    model = Tokenizer.train(["ab"], kind="char", num_merges=0).model
+    tokenizer = Tokenizer(replace(model, tokens=[*model.tokens, "aé".encode(), b"aa\xff"]))
+    a, marker = model.tokens.index(b"a"), model.tokens.index(b"\xff")
+    assert unreachable(tokenizer) == (Entry(3, "aé", related=(a,)), Entry(4, "aa</w>", related=(a, a, marker)))
+
+
 def test_tokens_that_are_not_whole_characters() -> None:
     tokenizer = Tokenizer.train(["你 你"], num_merges=2)  # b"\xa0" or b"\xe4" and its neighbour, then the character.
     assert tokenizer.model.tokens[257] == "你".encode()
