@@ -57,10 +57,13 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     """
     training, settings = project.for_sweeping()
     sources = find_files(project.corpus)
+    # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
-    largest = train_tokenizer(training, beam_args)
     with _console.status("counting the words of the sample"):
-        sample = read_sample(sources, project.corpus, largest.words, settings)
+        sample = read_sample(sources, project.corpus, training.for_training()[0].words, settings)
+    if settings.reference_language is not None:
+        sample.text_of(settings.reference_language)
+    largest = train_tokenizer(training, beam_args)
     lengths, not_reached = _prefix_lengths(largest, settings)
     sizes = []
     for num_merges in lengths:
@@ -93,7 +96,6 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _check_language_column(sources: Sequence[SourceFile], column: str | None) -> None:
-    """Refuses before anything is trained what would fail after it."""
     if column is None:
         return
     without = [source for source in sources if source.format == "text"]
