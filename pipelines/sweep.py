@@ -271,6 +271,7 @@ def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _show(result: Mapping[str, Any], chosen: int) -> None:
     sizes = result["sizes"]
+    by_language = result["settings"]["language_column"] is not None
     # Narrow enough for 80 columns.
     table = _right_aligned(
         *("merges", "entries", "tokens/\nchar", "tokens/\nword", "1-token\nwords", "posi-\ntives", "nega-\ntives"),
@@ -286,12 +287,12 @@ def _show(result: Mapping[str, Any], chosen: int) -> None:
             f"{size['share_one_token_words']:.1%}",
             *(f"{size[key]['share_whole']:.0%}" if size[key]["tokens"] else "" for key in ("positives", "negatives")),
             f"{size['unused_tokens']:,}",
-            f"{size['gini']:.3f}",
+            f"{size['gini']:.3f}" if by_language else "",
             f"{size['cost']['share_of_model']:.1%}",
             "←" if place == chosen else "",
         )
     _console.print(table)
-    if result["settings"]["language_column"]:
+    if by_language:
         _console.print(_language_table(sizes[chosen]))
     if result["not_reached"]:
         asked = ", ".join(f"{size:,}" for size in result["not_reached"])
