@@ -122,6 +122,13 @@ class Sample:
         """Characters of the documents, as they were before normalisation."""
         return sum(text.characters for text in self.languages)
 
+    def text_of(self, language: str) -> LanguageText:
+        """Returns the text of one language; raises ValueError where there is none."""
+        found = {text.language: text for text in self.languages}
+        if language not in found:
+            raise ValueError(f"there is no text of the language {language!r}; there are {', '.join(found)}")
+        return found[language]
+
 
 class SampleCounter:
     """Makes a `Sample` of batch after batch of documents."""
@@ -259,20 +266,24 @@ def measure(
 
 def _by_language(sample: Sample, tokens: Int64s, reference: str | None) -> dict[str, LanguageMeasures]:
     """`tokens` are those of each word of the sample, times its count."""
-    tokens_of = {text.language: int(tokens[text.first_word : text.end_word].sum()) for text in sample.languages}
-    if reference is not None and reference not in tokens_of:
-        raise ValueError(f"there is no text of the language {reference!r}; there are {', '.join(tokens_of)}")
-    cost_of = {text.language: _ratio(tokens_of[text.language], text.bytes) for text in sample.languages}
+
+    def tokens_in(text: LanguageText) -> int:
+        return int(tokens[text.first_word : text.end_word].sum())
+
+    def cost(text: LanguageText) -> float:
+        return _ratio(tokens_in(text), text.bytes)
+
+    reference_cost = None if reference is None else cost(sample.text_of(reference))
     return {
         text.language: LanguageMeasures(
             documents=text.documents,
             bytes=text.bytes,
             characters=text.characters,
             words=int(sample.counts[text.first_word : text.end_word].sum()),
-            tokens=tokens_of[text.language],
-            bytes_per_token=_ratio(text.bytes, tokens_of[text.language]),
-            tokens_per_character=_ratio(tokens_of[text.language], text.characters),
-            parity=None if reference is None else _ratio(cost_of[text.language], cost_of[reference]),
+            tokens=tokens_in(text),
+            bytes_per_token=_ratio(text.bytes, tokens_in(text)),
+            tokens_per_character=_ratio(tokens_in(text), text.characters),
+            parity=None if reference_cost is None else _ratio(cost(text), reference_cost),
         )
         for text in sample.languages
     }

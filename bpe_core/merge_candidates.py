@@ -1,15 +1,16 @@
 """Which pair is merged next: the rules, and a heap of candidates.
 
 An entry of the heap may be out of date in one direction only: it stands too early. It is checked when it comes up.
+Most pairs are so rare that their turn never comes: they wait outside of the heap until it is empty.
 """
 
 from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel, part
+from bpe_core.kernels import Int8s, Int32s, Int64s, grown, part
 from bpe_core.merge_state import (
-    HEAP_READY,
+    FLOOR,
     HEAP_SIZE,
     NUM_PAIRS,
     Heap,
@@ -23,6 +24,8 @@ from bpe_core.merge_state import (
 )
 
 SMALLER_PAIR, LEXICOGRAPHIC, FIRST_SEEN, LARGER_PAIR = range(4)
+# The floor is lowered to this share of the largest count below it.
+_FLOOR_SHARE = 8
 _NOWHERE = int(np.iinfo(np.int64).max)
 
 
@@ -121,9 +124,9 @@ def _breaks_a_character(spelling: Int8s) -> Any:
 
 
 @part
-def _may_merge(key: Int, symbols: Symbols, rules: Rules) -> Any:
+def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
     """Whether the rules allow the symbol that this pair would make."""
-    left, right = key >> 32, key & 0xFFFFFFFF
+    left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     if symbols.length[left] + symbols.length[right] > rules.max_token_length:
         return False
     num_forbidden = rules.forbidden_start.size - 1
@@ -142,23 +145,14 @@ def _may_merge(key: Int, symbols: Symbols, rules: Rules) -> Any:
 
 @part
 def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) -> Int:
-    """Returns where the pair first stands, counted in base symbols from the first word's start."""
+    """Returns the first place where the pair stands."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     while pairs.cursor[pair] < pairs.list_size[pair]:
-        w = pairs.listed[pairs.list_start[pair] + pairs.cursor[pair]]
-        position = words.starts[w]
-        for i in range(words.starts[w], words.starts[w] + words.lengths[w] - 1):
-            if words.symbols[i] == left and words.symbols[i + 1] == right:
-                return position
-            position += num_bases[words.symbols[i]]
+        place = np.int64(pairs.listed[pairs.list_start[pair] + pairs.cursor[pair]])
+        if words.symbols[place] == left and words.symbols[place + num_bases[left]] == right:
+            return place
         pairs.cursor[pair] += 1
     return _NOWHERE
-
-
-@part
-def is_candidate(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
-    """Whether a pair may be merged as it stands now."""
-    return pairs.total[pair] >= rules.min_frequency and _may_merge(pairs.key[pair], symbols, rules)
 
 
 @part
@@ -171,14 +165,19 @@ def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: P
     state[HEAP_SIZE] += 1
 
 
-@kernel
+@part
 def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Heap:
-    """Puts every candidate on the heap, for the first merge that is chosen."""
-    heap = with_room(heap, state[NUM_PAIRS])
+    """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge."""
+    ceiling, most, total = state[FLOOR], np.int64(0), pairs.total
     for pair in range(state[NUM_PAIRS]):
-        if is_candidate(pair, pairs, symbols, rules):
+        if most < total[pair] < ceiling:
+            most = total[pair]
+    floor = max(np.int64(rules.min_frequency), most // _FLOOR_SHARE)
+    state[FLOOR] = floor
+    for pair in range(state[NUM_PAIRS]):
+        if floor <= total[pair] < ceiling and may_merge(pair, pairs, symbols, rules):
+            heap = with_room(heap, state[HEAP_SIZE] + 1)
             push_pair(pair, state, words, symbols, pairs, heap, rules)
-    state[HEAP_READY] = 1
     return heap
 
 
@@ -192,7 +191,7 @@ def with_room(heap: Heap, size: Int) -> Heap:
 
 @part
 def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Int:
-    """Takes the pair to merge next off the heap; returns -1 when none is left.
+    """Takes the pair to merge next off the heap; returns -1 when the heap is empty.
 
     Counts only fall and first positions only move on while an entry waits: a rise pushes a fresh entry. So an entry
     that is out of date stood too early, never too late, and goes back in where it belongs now.
@@ -208,6 +207,6 @@ def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap:
         state[HEAP_SIZE] -= 1
         if is_fresh:
             return pair
-        if now <= then and now >= rules.min_frequency:
+        if now <= then and now >= state[FLOOR]:
             push_pair(pair, state, words, symbols, pairs, heap, rules)
     return np.int64(-1)

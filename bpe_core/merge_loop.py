@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from bpe_core.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.kernels import EMPTY, Int32s, Int64s, grown, table_size
-from bpe_core.merge_candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR, fill_heap
+from bpe_core.merge_candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
 from bpe_core.merge_state import (
     ENDED,
     ENDED_NO_PAIRS,
     ENDED_SIZE,
-    HEAP_READY,
+    FLOOR,
+    MOST_PLACES,
     NUM_LISTED,
     NUM_MERGES,
     NUM_PAIRS,
@@ -26,10 +27,9 @@ from bpe_core.merge_state import (
     Heap,
     Rules,
     Symbols,
-    Words,
     symbol_slot,
 )
-from bpe_core.merge_step import count_pairs, merge_until, new_neighbours
+from bpe_core.merge_step import count_pairs, laid_out, merge_until, new_neighbours
 
 Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 """Which of several pairs with the same count is merged first.
@@ -103,9 +103,18 @@ class MergeLoop:
                 raise ValueError(f"the special token {spelling!r} is also a base symbol; give it another spelling")
         self.max_merges = max_merges if max_merges is not None else (max_symbols or 0) - num_bases
         self._counts_merges = max_merges is not None
-        self._spelled = words
+        self._alphabet = alphabet
         self._max_symbols = num_bases + self.max_merges
-        self._words = Words(words.symbols, words.starts, np.diff(words.starts).astype(np.int32), words.counts)
+        self._num_words = words.counts.size
+        num_places = words.symbols.size + self._num_words + 1
+        if num_places > MOST_PLACES:
+            raise ValueError(
+                f"{self._num_words:,} different words of {words.symbols.size:,} symbols in all are more than the merge "
+                f"loop holds ({MOST_PLACES:,}). Leave out rare words with train.min_count"
+            )
+        # Where the order of the words decides nothing, those of one count stand together: few counts to look up.
+        by_count = np.argsort(-words.counts, kind="stable") if ties != "first-seen" else np.arange(self._num_words)
+        self._words = laid_out(words.symbols, words.starts, words.counts, by_count)
         self._forced = _forced_keys(resume_from, num_bases)
         # Every merge shortens the words, so there are fewer merges than symbols in them.
         room = min(self.max_merges, words.symbols.size) + self._forced.size
@@ -124,6 +133,7 @@ class MergeLoop:
         )
         self._state = np.zeros(NUM_SCALARS, np.int64)
         self._state[NUM_SYMBOLS] = num_bases
+        self._state[FLOOR] = np.iinfo(np.int64).max
         self._state[NUM_PAIRS] = self._pairs.key.size
         self._state[NUM_LISTED] = self._pairs.listed.size
 
@@ -134,15 +144,16 @@ class MergeLoop:
     def size(self) -> dict[str, int]:
         """How much there is to work on: different words, the symbols in them, different pairs, and bytes held.
 
-        `most_list_bytes` bounds the lists of each pair's words, which are most of what is held in the end: a merge
-        shortens its word by one symbol and adds the word to two lists at most. (Only merges that spell an older
-        symbol add more.)
+        `most_list_bytes` bounds the lists of each pair's places, which are most of what is held in the end: a merge
+        leaves its word one symbol less and adds to two lists at most. (Only merges that spell an older symbol add
+        more.)
         """
         arrays = [array for group in (self._words, self._pairs, self._symbols, self._done) for array in group]
-        num_merged = self._words.symbols.size - self._words.lengths.size
+        num_symbols = self._words.symbols.size - self._num_words - 1
+        num_merged = num_symbols - self._num_words
         return {
-            "words": self._words.lengths.size,
-            "symbols": self._words.symbols.size,
+            "words": self._num_words,
+            "symbols": num_symbols,
             "pairs": int(self._state[NUM_PAIRS]),
             "bytes": sum(array.nbytes for array in arrays),
             "most_list_bytes": 4 * (int(self._state[NUM_LISTED]) + 2 * num_merged),
@@ -163,8 +174,6 @@ class MergeLoop:
                 stop_at = min(stop_at, max(self.max_merges, self._forced.size))
             if len(self) < self._forced.size:
                 stop_at = min(stop_at, self._forced.size)
-            elif not self._state[HEAP_READY]:
-                self._heap = fill_heap(self._state, self._words, self._symbols, self._pairs, self._heap, self._rules)
             if stop_at > self._done.left.size:
                 self._done = Done(*(grown(array, stop_at) for array in self._done))
             started = time.perf_counter()
@@ -197,10 +206,10 @@ class MergeLoop:
         visible = self._symbols.spelling[self._symbols.start[symbol] : self._symbols.start[symbol + 1]].tobytes()
         if not self._symbols.has_marker[symbol]:
             return visible
-        return visible.removesuffix((self._spelled.alphabet.end_of_word or "").encode()) + MARKER
+        return visible.removesuffix((self._alphabet.end_of_word or "").encode()) + MARKER
 
     def _spelling(self, symbol: int) -> bytes | str:
-        return self._spelled.alphabet.spelling(self._symbol(symbol))
+        return self._alphabet.spelling(self._symbol(symbol))
 
     def result(self) -> LoopResult:
         """Returns what was learned so far."""

@@ -3,20 +3,35 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, grown, kernel, part
 
 Int = Any
 """An integer of any width."""
 
+Places = npt.NDArray[np.uint32]
+
+
+BOUNDARY = -1
+"""What stands before each word and after the last, among the symbols of all words."""
+
+GONE = int(np.iinfo(np.int32).min)
+"""What stands where a symbol stood that was merged with the one before it."""
+
+MOST_PLACES = int(np.iinfo(np.uint32).max)
+
 
 class Words(NamedTuple):
-    """The corpus in the loop. Word `w` is `symbols[starts[w] : starts[w] + lengths[w]]`."""
+    """The corpus in the loop: the base symbols of all words, one after the other, each in a place of its own.
+
+    A merged symbol stands in the place of its first base symbol, and minus its size in base symbols in that of its
+    last; so from each symbol both neighbours are found in one step. Words of the same count follow each other in runs.
+    """
 
     symbols: Int32s
-    starts: Int64s
-    lengths: Int32s
-    occurrences: Int64s
+    run_start: Int64s  # one more than runs
+    run_count: Int64s  # how often each word of a run occurs
 
 
 class Symbols(NamedTuple):
@@ -31,16 +46,16 @@ class Symbols(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs of symbols that have stood side by side, and for each the words that may hold it."""
+    """Pairs of symbols that have stood side by side, and for each the places where it may stand, ascending."""
 
     key: Int64s
     total: Int64s  # occurrences now
-    list_start: Int64s  # where the pair's words start in `listed`
-    list_size: Int32s
-    cursor: Int32s  # words of the list before this one no longer hold the pair (first-seen only)
+    list_start: Int64s  # where the pair's places start in `listed`
+    list_size: Int64s
+    cursor: Int64s  # in the places of the list before this one the pair no longer stands (first-seen only)
     slot_keys: Int64s
     slot_pairs: Int32s
-    listed: Int32s  # the pool of all lists of words
+    listed: Places  # the pool of all lists
 
 
 class Heap(NamedTuple):
@@ -72,7 +87,8 @@ class Done(NamedTuple):
 
 
 # Scalars that the loop carries along, in one int64 array.
-NUM_SYMBOLS, NUM_PAIRS, NUM_LISTED, HEAP_SIZE, NUM_MERGES, HEAP_READY, ENDED, NUM_SEEN, BETWEEN, NUM_SCALARS = range(10)
+# FLOOR: every pair that occurs at least so often and may be merged is on the heap.
+NUM_SYMBOLS, NUM_PAIRS, NUM_LISTED, HEAP_SIZE, NUM_MERGES, FLOOR, ENDED, NUM_SEEN, BETWEEN, NUM_SCALARS = range(10)
 RUNNING, ENDED_SIZE, ENDED_NO_PAIRS = range(3)
 
 

@@ -1,21 +1,36 @@
 """One step of the merge loop: a pair is merged in all words, and the pairs around it are brought up to date.
 
-The words shrink in place. A step walks the words of its pair only, adds its changes up by neighbouring symbol, and
-then touches the pair table once for each different neighbour.
+A step goes to the places of its pair only, adds its changes up by neighbouring symbol, and then touches the pair table
+once for each different neighbour.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, copied, find_slot, grown, inlined, kernel, pair_key, part, prefetch
-from bpe_core.merge_candidates import is_candidate, next_pair, push_pair, with_room
+from bpe_core.kernels import (
+    EMPTY,
+    Int32s,
+    Int64s,
+    copied,
+    copy_items,
+    find_slot,
+    grown,
+    inlined,
+    kernel,
+    pair_key,
+    part,
+    prefetch,
+)
+from bpe_core.merge_candidates import fill_heap, may_merge, next_pair, push_pair, with_room
 from bpe_core.merge_state import (
     BETWEEN,
+    BOUNDARY,
     ENDED,
     ENDED_NO_PAIRS,
     ENDED_SIZE,
-    HEAP_READY,
+    FLOOR,
+    GONE,
     HEAP_SIZE,
     NUM_LISTED,
     NUM_MERGES,
@@ -26,6 +41,7 @@ from bpe_core.merge_state import (
     Heap,
     Int,
     Pairs,
+    Places,
     Rules,
     Symbols,
     Words,
@@ -33,6 +49,7 @@ from bpe_core.merge_state import (
 )
 
 _LEFT, _RIGHT = 0, 1
+_COUNT, _PLACES = 0, 1
 _AHEAD = 8
 _SMALL_ALPHABET = 512
 
@@ -40,11 +57,10 @@ _SMALL_ALPHABET = 512
 class Neighbours(NamedTuple):
     """What changes around one merge, by side (0: on its left, 1: on its right) and neighbouring symbol."""
 
-    change: Int64s  # how often the symbol stood there, over all occurrences
-    num_words: Int32s
-    last_word: Int32s
-    list_end: Int64s  # while the list of these words is filled
+    found: Int64s  # how often the symbol stood there, over all occurrences, and in how many places
+    list_end: Int64s  # while the list of these places is filled
     touched: Int32s  # the symbols that stood there
+    pair: Int32s  # the pair that each of them makes with the new symbol
     num_touched: Int64s
 
 
@@ -52,20 +68,37 @@ def new_neighbours(num_symbols: int) -> Neighbours:
     """Returns room for what changes around merges of so many symbols; each merge leaves it as it was."""
     shape = (2, num_symbols)
     return Neighbours(
+        np.zeros((2, num_symbols, 2), np.int64),
         np.zeros(shape, np.int64),
-        np.zeros(shape, np.int32),
-        np.full(shape, -1, np.int32),
-        np.zeros(shape, np.int64),
+        np.empty(shape, np.int32),
         np.empty(shape, np.int32),
         np.zeros(2, np.int64),
     )
 
 
 class Seen(NamedTuple):
-    """Neighbour (`~symbol` for one on the right) and word, as they come up; sorted into the pairs' lists afterwards."""
+    """Neighbour (`~symbol` for one on the right) and the new pair's place, as they come up; sorted into lists later."""
 
     symbol: Int32s
-    word: Int32s
+    place: Places
+
+
+@kernel
+def laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> Words:
+    """Returns words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order."""
+    placed = np.empty(symbols.size + order.size + 1, np.int32)
+    run_start, run_count = np.empty(order.size + 1, np.int64), np.empty(order.size, np.int64)
+    num_runs, to = 0, 0
+    for w in order:
+        if num_runs == 0 or run_count[num_runs - 1] != counts[w]:
+            run_start[num_runs], run_count[num_runs] = to, counts[w]
+            num_runs += 1
+        placed[to] = BOUNDARY
+        copy_items(symbols, starts[w], starts[w + 1], placed, to + 1)
+        to += 1 + starts[w + 1] - starts[w]
+    placed[to] = BOUNDARY
+    run_start[num_runs] = to
+    return Words(placed, copied(run_start, 0, num_runs + 1), copied(run_count, 0, num_runs))
 
 
 @inlined
@@ -82,22 +115,24 @@ def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, slot_keys:
 
 @kernel
 def count_pairs(words: Words, num_bases: Int) -> Pairs:
-    """Counts all pairs, and lists for each pair the words that hold it, in the order of the words."""
+    """Counts all pairs of base symbols, and lists for each pair its places."""
     # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
     side = num_bases if num_bases <= _SMALL_ALPHABET else 0
     all_pairs = np.full(side * side, -1, np.int32)
-    keys, counts = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    sizes, last_word = np.empty(1024, np.int32), np.empty(1024, np.int32)
+    keys, totals, sizes = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int64)
     slot_keys, slot_pairs = np.full(4096, EMPTY, np.int64), np.empty(4096, np.int32)
     num_pairs, num_listed = 0, 0
-    for w in range(words.lengths.size):
-        for i in range(words.starts[w], words.starts[w] + words.lengths[w] - 1):
-            left, right = np.int64(words.symbols[i]), np.int64(words.symbols[i + 1])
+    symbols = words.symbols
+    for run in range(words.run_count.size):
+        count = words.run_count[run]
+        for place in range(words.run_start[run], words.run_start[run + 1]):
+            left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
+            if (left | right) < 0:
+                continue
             pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
             if pair < 0:
                 if num_pairs == keys.size:
-                    keys, counts = grown(keys, 0), grown(counts, 0)
-                    sizes, last_word = grown(sizes, 0), grown(last_word, 0)
+                    keys, totals, sizes = grown(keys, 0), grown(totals, 0), grown(sizes, 0)
                     slot_keys, slot_pairs = _rebuilt(keys, num_pairs, slot_keys.size * 2)
                 pair = num_pairs
                 key = pair_key(left, right)
@@ -105,36 +140,29 @@ def count_pairs(words: Words, num_bases: Int) -> Pairs:
                 slot_keys[slot], slot_pairs[slot] = key, pair
                 if side > 0:
                     all_pairs[left * side + right] = pair
-                keys[pair], counts[pair], sizes[pair], last_word[pair] = key, 0, 0, -1
+                keys[pair], totals[pair], sizes[pair] = key, 0, 0
                 num_pairs += 1
-            counts[pair] += words.occurrences[w]
-            if last_word[pair] != w:
-                last_word[pair] = w
-                sizes[pair] += 1
-                num_listed += 1
-    first = np.empty(keys.size, np.int64)
-    fill = np.empty(num_pairs, np.int64)
+            totals[pair] += count
+            sizes[pair] += 1
+            num_listed += 1
+    first, fill = np.empty(num_pairs, np.int64), np.empty(num_pairs, np.int64)
     total = 0
     for pair in range(num_pairs):
         first[pair] = fill[pair] = total
         total += sizes[pair]
-        last_word[pair] = -1
-    listed = np.empty(num_listed, np.int32)
-    for w in range(words.lengths.size):
-        for i in range(words.starts[w], words.starts[w] + words.lengths[w] - 1):
-            left, right = np.int64(words.symbols[i]), np.int64(words.symbols[i + 1])
+    listed = np.empty(num_listed, np.uint32)
+    for place in range(symbols.size - 1):
+        left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
+        if (left | right) >= 0:
             pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
-            if last_word[pair] != w:
-                last_word[pair] = w
-                listed[fill[pair]] = w
-                fill[pair] += 1
-    cursor = np.zeros(keys.size, np.int32)
+            listed[fill[pair]] = place
+            fill[pair] += 1
     return Pairs(
         copied(keys, 0, num_pairs),
-        copied(counts, 0, num_pairs),
-        copied(first, 0, num_pairs),
+        copied(totals, 0, num_pairs),
+        first,
         copied(sizes, 0, num_pairs),
-        copied(cursor, 0, num_pairs),
+        np.zeros(num_pairs, np.int64),
         slot_keys,
         slot_pairs,
         listed,
@@ -152,95 +180,128 @@ def _rebuilt(keys: Int64s, num_pairs: Int, num_slots: Int) -> tuple[Int64s, Int3
 
 
 @part
-def _add_word_list(pair: Int, new: Int32s, pairs: Pairs, num_listed: Int) -> Int:
-    """Appends to a pair's words those in `new`, both ascending, as a list without repeats at the pool's end.
+def _add_places(pair: Int, new: Places, pairs: Pairs, num_listed: Int) -> Int:
+    """Appends to a pair's places those in `new`, both ascending, as a list at the pool's end.
 
-    Returns the pool's new length. This is for a pair that had words already, which happens only when two merges
-    spell the same symbol.
+    Returns the pool's new length. This is for a pair that had places already, which happens only when two merges
+    spell the same symbol; a place is never in both, for a pair that has left a place never stands there again.
     """
     a, b, at = pairs.list_start[pair], 0, num_listed
     a_end = a + pairs.list_size[pair]
     while a < a_end or b < new.size:
         if b == new.size or (a < a_end and pairs.listed[a] <= new[b]):
-            word = pairs.listed[a]
-            b += 1 if b < new.size and new[b] == word else 0
+            pairs.listed[at] = pairs.listed[a]
             a += 1
         else:
-            word = new[b]
+            pairs.listed[at] = new[b]
             b += 1
-        pairs.listed[at] = word
         at += 1
     pairs.list_start[pair], pairs.list_size[pair], pairs.cursor[pair] = num_listed, at - num_listed, 0
     return at
 
 
-@part
-def _note(side: Int, symbol: Int, word: Int, count: Int, num_seen: Int, near: Neighbours, seen: Seen) -> Int:
-    """Notes one occurrence of a neighbour; returns how many (neighbour, word) have been seen."""
-    if near.change[side, symbol] == 0:
-        near.touched[side, near.num_touched[side]] = symbol
-        near.num_touched[side] += 1
-    near.change[side, symbol] += count
-    if near.last_word[side, symbol] == word:
-        return num_seen
-    near.last_word[side, symbol] = word
-    near.num_words[side, symbol] += 1
-    seen.symbol[num_seen] = symbol if side == _LEFT else ~symbol
-    seen.word[num_seen] = word
+@inlined
+def _note(
+    side: Int,
+    symbol: Int,
+    place: Int,
+    count: Int,
+    num_seen: Int,
+    found: Int64s,
+    touched: Int32s,
+    num_touched: Int64s,
+    seen_symbol: Int32s,
+    seen_place: Places,
+) -> Int:
+    """Notes one occurrence of a neighbour; returns how many have been seen."""
+    if found[side, symbol, _COUNT] == 0:
+        touched[side, num_touched[side]] = symbol
+        num_touched[side] += 1
+    found[side, symbol, _COUNT] += count
+    found[side, symbol, _PLACES] += 1
+    seen_symbol[num_seen] = symbol if side == _LEFT else ~symbol
+    seen_place[num_seen] = place
     return num_seen + 1
 
 
 @part
+def _run_of(place: Int, run: Int, run_start: Int64s) -> Int:
+    """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
+    step = 1
+    while run + step < run_start.size and run_start[run + step] <= place:
+        run += step
+        step *= 2
+    while step > 0:
+        if run + step < run_start.size and run_start[run + step] <= place:
+            run += step
+        step //= 2
+    return run
+
+
+@part
 def _rewrite_words(
-    pair: Int, new: Int, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
-) -> Seen:
-    """Merges the pair in the words that hold it, and notes what changes at each neighbour."""
+    pair: Int, new: Int, num_bases: Int32s, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
+) -> None:
+    """Merges the pair where it stands, and notes what changes at each neighbour."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
+    size_left, size = np.int64(num_bases[left]), np.int64(num_bases[new])
+    symbols, run_start, run_count, listed = words.symbols, words.run_start, words.run_count, pairs.listed
+    found, touched, num_touched = near.found, near.touched, near.num_touched
+    seen_symbol, seen_place = seen
     num_seen, between = np.int64(0), np.int64(0)
-    near.num_touched[_LEFT], near.num_touched[_RIGHT] = 0, 0
+    num_touched[_LEFT], num_touched[_RIGHT] = 0, 0
+    run: Int = np.int64(0)
+    run_stop: Int = np.int64(0)
+    count: Int = np.int64(0)
+    just_made = np.int64(-1)
     first, last = pairs.list_start[pair], pairs.list_start[pair] + pairs.list_size[pair]
     for at in range(first, last):
-        # The words lie anywhere in memory: ask for what is needed of the next ones, then for their symbols.
-        if at + 2 * _AHEAD < last:
-            later = np.int64(pairs.listed[at + 2 * _AHEAD])
-            prefetch(words.starts, later)
-            prefetch(words.lengths, later)
-            prefetch(words.occurrences, later)
+        # Places lie anywhere in memory: it is asked for ahead.
         if at + _AHEAD < last:
-            symbols = words.starts[pairs.listed[at + _AHEAD]]
-            prefetch(words.symbols, symbols)
-            prefetch(words.symbols, symbols + 16)
-        w = pairs.listed[at]
-        start, count = words.starts[w], words.occurrences[w]
-        stop = start + words.lengths[w]
-        room = num_seen + 2 * words.lengths[w]
-        if room > seen.symbol.size:
-            seen = Seen(grown(seen.symbol, room), grown(seen.word, room))
-        read, write = start, start
-        after_merge = False
-        while read < stop:
-            if words.symbols[read] != left or read + 1 == stop or words.symbols[read + 1] != right:
-                words.symbols[write] = words.symbols[read]
-                read += 1
-                write += 1
-                after_merge = False
-                continue
-            if write > start:
-                num_seen = _note(_LEFT, np.int64(words.symbols[write - 1]), w, count, num_seen, near, seen)
-                if after_merge:  # The pair between the two merges was (right, left).
-                    between += count
-            if read + 2 < stop:
-                neighbour = np.int64(words.symbols[read + 2])
-                is_next_merge = neighbour == left and read + 3 < stop and words.symbols[read + 3] == right
-                if not is_next_merge:  # Else that merge sees this one as its left neighbour.
-                    num_seen = _note(_RIGHT, neighbour, w, count, num_seen, near, seen)
-            words.symbols[write] = new
-            read += 2
-            write += 1
-            after_merge = True
-        words.lengths[w] = write - start
+            prefetch(symbols, np.int64(listed[at + _AHEAD]))
+        place = np.int64(listed[at])
+        if symbols[place] != left or symbols[place + size_left] != right:
+            continue
+        if place >= run_stop:
+            run = _run_of(place, run, run_start)
+            run_stop, count = run_start[run + 1], run_count[run]
+        before = np.int64(symbols[place - 1])
+        if before != BOUNDARY:
+            previous = place - 1 if before >= 0 else place + before
+            num_seen = _note(
+                _LEFT,
+                np.int64(symbols[previous]),
+                previous,
+                count,
+                num_seen,
+                found,
+                touched,
+                num_touched,
+                seen_symbol,
+                seen_place,
+            )
+            if previous == just_made:  # The pair between the two merges was (right, left).
+                between += count
+        neighbour = np.int64(symbols[place + size])
+        # If the pair stands next again, that merge sees this one as its left neighbour.
+        if neighbour != BOUNDARY and (neighbour != left or symbols[place + size + size_left] != right):
+            num_seen = _note(
+                _RIGHT,
+                neighbour,
+                place,
+                count,
+                num_seen,
+                found,
+                touched,
+                num_touched,
+                seen_symbol,
+                seen_place,
+            )
+        symbols[place] = new
+        symbols[place + size_left] = GONE
+        symbols[place + size - 1] = -size
+        just_made = place
     state[NUM_SEEN], state[BETWEEN] = num_seen, between
-    return seen
 
 
 @part
@@ -277,51 +338,61 @@ def _make_room(state: Int64s, new: Int, is_old: Any, pairs: Pairs, near: Neighbo
 
 
 @part
-def _list_words(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> None:
-    """Sorts the words by neighbour into lists at the pool's end; each list stays in the order of the words."""
+def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> None:
+    """Sorts the places by neighbour into lists at the pool's end; each list stays ascending."""
+    listed, list_end, seen_symbol, seen_place = pairs.listed, near.list_end, seen.symbol, seen.place
+    touched, found = near.touched, near.found
+    end = state[NUM_LISTED]
     for side in range(2):
         for t in range(near.num_touched[side]):
-            symbol = near.touched[side, t]
-            near.list_end[side, symbol] = state[NUM_LISTED]
-            state[NUM_LISTED] += near.num_words[side, symbol]
+            symbol = touched[side, t]
+            list_end[side, symbol] = end
+            end += found[side, symbol, _PLACES]
+    state[NUM_LISTED] = end
     for s in range(state[NUM_SEEN]):
-        side = _LEFT if seen.symbol[s] >= 0 else _RIGHT
-        symbol = np.int64(seen.symbol[s]) if side == _LEFT else ~np.int64(seen.symbol[s])
-        pairs.listed[near.list_end[side, symbol]] = seen.word[s]
-        near.list_end[side, symbol] += 1
+        side = _LEFT if seen_symbol[s] >= 0 else _RIGHT
+        symbol = np.int64(seen_symbol[s]) if side == _LEFT else ~np.int64(seen_symbol[s])
+        listed[list_end[side, symbol]] = seen_place[s]
+        list_end[side, symbol] += 1
 
 
 @part
 def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
     """Updates the pairs: once for each different neighbour. Clears what `near` noted, but for who was touched."""
-    left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
-    if state[BETWEEN] > 0 and left != right:
-        pairs.total[pairs.slot_pairs[find_slot(pairs.slot_keys, pair_key(right, left))]] -= state[BETWEEN]
+    key, total, slot_keys, slot_pairs = pairs.key, pairs.total, pairs.slot_keys, pairs.slot_pairs
+    list_start, list_size, cursor = pairs.list_start, pairs.list_size, pairs.cursor
+    found, list_end, touched, made = near.found, near.list_end, near.touched, near.pair
+    left, right, between = key[pair] >> 32, key[pair] & 0xFFFFFFFF, state[BETWEEN]
+    if between > 0 and left != right:
+        total[slot_pairs[find_slot(slot_keys, pair_key(right, left))]] -= between
+    num_pairs = state[NUM_PAIRS]
     for side in range(2):
         for t in range(near.num_touched[side]):
-            symbol = np.int64(near.touched[side, t])
-            gained = near.change[side, symbol]
-            lost = gained - (state[BETWEEN] if side == _LEFT and symbol == new else 0)
-            old_key = pair_key(symbol, left) if side == _LEFT else pair_key(right, symbol)
+            symbol = np.int64(touched[side, t])
+            gained = found[side, symbol, _COUNT]
+            lost = gained - (between if side == _LEFT and symbol == new else 0)
             if lost > 0:
-                pairs.total[pairs.slot_pairs[find_slot(pairs.slot_keys, old_key)]] -= lost
-            size = np.int64(near.num_words[side, symbol])
-            first = near.list_end[side, symbol] - size
-            key = _new_key(side, symbol, new)
-            slot = find_slot(pairs.slot_keys, key)
-            if pairs.slot_keys[slot] == EMPTY:
-                made = state[NUM_PAIRS]
-                state[NUM_PAIRS] += 1
-                pairs.slot_keys[slot], pairs.slot_pairs[slot] = key, made
-                pairs.key[made], pairs.total[made] = key, gained
-                pairs.list_start[made], pairs.list_size[made], pairs.cursor[made] = first, size, 0
+                old_key = pair_key(symbol, left) if side == _LEFT else pair_key(right, symbol)
+                total[slot_pairs[find_slot(slot_keys, old_key)]] -= lost
+            size = found[side, symbol, _PLACES]
+            first = list_end[side, symbol] - size
+            new_key = _new_key(side, symbol, new)
+            slot = find_slot(slot_keys, new_key)
+            if slot_keys[slot] == EMPTY:
+                changed = num_pairs
+                num_pairs += 1
+                slot_keys[slot], slot_pairs[slot] = new_key, changed
+                key[changed], total[changed] = new_key, gained
+                list_start[changed], list_size[changed], cursor[changed] = first, size, 0
             else:
-                known = np.int64(pairs.slot_pairs[slot])
-                pairs.total[known] += gained
-                words = copied(pairs.listed, first, first + size)
-                state[NUM_LISTED] = _add_word_list(known, words, pairs, state[NUM_LISTED])
-            near.change[side, symbol], near.num_words[side, symbol], near.last_word[side, symbol] = 0, 0, -1
-    pairs.total[pair] = 0
+                changed = np.int64(slot_pairs[slot])
+                total[changed] += gained
+                places = copied(pairs.listed, first, first + size)
+                state[NUM_LISTED] = _add_places(changed, places, pairs, state[NUM_LISTED])
+            made[side, t] = changed
+            found[side, symbol, _COUNT], found[side, symbol, _PLACES] = 0, 0
+    state[NUM_PAIRS] = num_pairs
+    total[pair] = 0
 
 
 @kernel
@@ -340,9 +411,9 @@ def merge_until(
 ) -> tuple[Symbols, Pairs, Heap]:
     """Makes merges until there are `stop_at` in all, or the loop ends; returns the arrays that may have grown.
 
-    The first `forced.size` merges are those of the keys in `forced`, with or without a heap; the others need one.
+    The first `forced.size` merges are those of the keys in `forced`.
     """
-    seen = Seen(np.empty(1024, np.int32), np.empty(1024, np.int32))
+    seen = Seen(np.empty(1024, np.int32), np.empty(1024, np.uint32))
     while state[NUM_MERGES] < stop_at:
         step = state[NUM_MERGES]
         if step < forced.size:
@@ -355,6 +426,9 @@ def merge_until(
                 state[ENDED] = ENDED_SIZE
                 break
             pair = next_pair(state, words, symbols, pairs, heap, rules)
+            if pair < 0 and state[FLOOR] > rules.min_frequency:
+                heap = fill_heap(state, words, symbols, pairs, heap, rules)
+                continue
             if pair < 0:
                 state[ENDED] = ENDED_NO_PAIRS
                 break
@@ -366,16 +440,18 @@ def merge_until(
         state[NUM_MERGES] += 1
         if pair < 0:
             continue
-        seen = _rewrite_words(pair, new, state, words, pairs, near, seen)
+        most_seen = 2 * pairs.list_size[pair]
+        if most_seen > seen.place.size:
+            seen = Seen(np.empty(2 * most_seen, np.int32), np.empty(2 * most_seen, np.uint32))
+        _rewrite_words(pair, new, symbols.num_bases, state, words, pairs, near, seen)
         pairs = _make_room(state, new, new < known, pairs, near)
-        _list_words(state, pairs, near, seen)
+        _list_places(state, pairs, near, seen)
         _apply_changes(pair, new, state, pairs, near)
-        if state[HEAP_READY] == 1:
-            heap = with_room(heap, state[HEAP_SIZE] + near.num_touched[_LEFT] + near.num_touched[_RIGHT])
-            for side in range(2):
-                for t in range(near.num_touched[side]):
-                    slot = find_slot(pairs.slot_keys, _new_key(side, np.int64(near.touched[side, t]), new))
-                    changed = np.int64(pairs.slot_pairs[slot])
-                    if is_candidate(changed, pairs, symbols, rules):
-                        push_pair(changed, state, words, symbols, pairs, heap, rules)
+        heap = with_room(heap, state[HEAP_SIZE] + near.num_touched[_LEFT] + near.num_touched[_RIGHT])
+        made, total, floor = near.pair, pairs.total, state[FLOOR]
+        for side in range(2):
+            for t in range(near.num_touched[side]):
+                changed = np.int64(made[side, t])
+                if total[changed] >= floor and may_merge(changed, pairs, symbols, rules):
+                    push_pair(changed, state, words, symbols, pairs, heap, rules)
     return symbols, pairs, heap

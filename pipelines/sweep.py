@@ -57,10 +57,13 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     """
     training, settings = project.for_sweeping()
     sources = find_files(project.corpus)
+    # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
-    largest = train_tokenizer(training, beam_args)
     with _console.status("counting the words of the sample"):
-        sample = read_sample(sources, project.corpus, largest.words, settings)
+        sample = read_sample(sources, project.corpus, training.for_training()[0].words, settings)
+    if settings.reference_language is not None:
+        sample.text_of(settings.reference_language)
+    largest = train_tokenizer(training, beam_args)
     lengths, not_reached = _prefix_lengths(largest, settings)
     sizes = []
     for num_merges in lengths:
@@ -93,7 +96,6 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _check_language_column(sources: Sequence[SourceFile], column: str | None) -> None:
-    """Refuses before anything is trained what would fail after it."""
     if column is None:
         return
     without = [source for source in sources if source.format == "text"]
@@ -269,6 +271,7 @@ def _csv(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def _show(result: Mapping[str, Any], chosen: int) -> None:
     sizes = result["sizes"]
+    by_language = result["settings"]["language_column"] is not None
     # Narrow enough for 80 columns.
     table = _right_aligned(
         *("merges", "entries", "tokens/\nchar", "tokens/\nword", "1-token\nwords", "posi-\ntives", "nega-\ntives"),
@@ -284,12 +287,12 @@ def _show(result: Mapping[str, Any], chosen: int) -> None:
             f"{size['share_one_token_words']:.1%}",
             *(f"{size[key]['share_whole']:.0%}" if size[key]["tokens"] else "" for key in ("positives", "negatives")),
             f"{size['unused_tokens']:,}",
-            f"{size['gini']:.3f}",
+            f"{size['gini']:.3f}" if by_language else "",
             f"{size['cost']['share_of_model']:.1%}",
             "←" if place == chosen else "",
         )
     _console.print(table)
-    if result["settings"]["language_column"]:
+    if by_language:
         _console.print(_language_table(sizes[chosen]))
     if result["not_reached"]:
         asked = ", ".join(f"{size:,}" for size in result["not_reached"])

@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from bpe_core.words import Words
 from pipelines import cli
 from pipelines import sweep as module
 from pipelines.config import Corpus, Project, Run, Sweep, TokenizerSettings, Train
-from pipelines.corpus import find_files
+from pipelines.corpus import Task, find_files
+from pipelines.documents import Batch, read_task
 from pipelines.known_answers import NEGATIVES, POSITIVES, known_answer_documents
 from pipelines.sweep import read_sample, sweep
 
@@ -197,7 +199,8 @@ def test_every_size_equals_training_it_alone(
     sweep(project(corpus, tmp_path, settings, **{by: sizes}))
     name = "num_merges" if by == "num_merges" else "vocab_size"
     for size, tokenizer in zip(sizes, measured, strict=True):
-        assert tokenizer.files() == Tokenizer.train(texts, **{name: size}, **settings).files()
+        alone: dict[str, Any] = {name: size, **settings}
+        assert tokenizer.files() == Tokenizer.train(texts, **alone).files()
 
 
 def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
@@ -206,13 +209,8 @@ def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
     alphabet = Tokenizer.train([""], num_merges=0, vocab_order="gpt2").alphabet
     order = [symbols.index(symbol) for symbol in alphabet.symbols]
     place = np.array([*np.argsort(order), 256, 257, 258], np.int32)
-    merges = Merges(
-        alphabet,
-        *(place[column] for column in (left, right, made)),
-        np.ones(4, np.int64),
-        (*alphabet.symbols, *symbols[256:]),
-        "size",
-    )
+    spelled = (*alphabet.symbols, *symbols[256:])
+    merges = Merges(alphabet, place[left], place[right], place[made], np.ones(4, np.int64), spelled, "size")
     largest = Tokenizer.from_merges(merges, words=Words("gpt2"))
     assert largest.tokens(largest.merges[:, 2]) == [b"ab", b"bc", b"abc", b"abc"]
     settings = Sweep(output="o", vocab_sizes=(256, 257, 258, 259))
@@ -384,9 +382,13 @@ def test_a_sample_holds_about_so_much_text_from_all_over_the_corpus(
     half = sample_of(everything.bytes // 2)
     assert 0.3 < half.bytes / everything.bytes < 0.7
     # Where the corpus is much larger than the sample, not all of it is read.
-    read: list[int] = []
-    original = module.read_task
-    monkeypatch.setattr(module, "read_task", lambda task, *others: read.append(1) or original(task, *others))
+    read = []
+
+    def watched(task: Task, *others: Any) -> Iterator[Batch]:
+        read.append(task)
+        return read_task(task, *others)
+
+    monkeypatch.setattr(module, "read_task", watched)
     monkeypatch.setattr(module, "_MOST_READ", 1)
     assert sample_of(everything.bytes // 2).bytes < 0.9 * everything.bytes
     assert len(read) < 5
@@ -417,6 +419,8 @@ def test_a_language_column_that_is_not_there_is_refused_at_once(corpus: Path, tm
     (tmp_path / "a.txt").write_text("some text")
     with pytest.raises(ValueError, match=r"a\.txt: a text file has no column 'lang'\. Remove sweep\.language_column"):
         sweep(project(tmp_path / "a.txt", tmp_path / "out", language_column="lang"))
+    with pytest.raises(ValueError, match=r"there is no text of the language 'fr'; there are de, en, unknown"):
+        sweep(project(corpus, tmp_path / "out", language_column="lang", reference_language="fr"))
     assert not (tmp_path / "out").exists()
 
 
