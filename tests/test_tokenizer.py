@@ -754,3 +754,11 @@ def test_merges_of_our_own_layout_that_run_in_circles_are_refused(merges: list[l
     assert content["version"] == "tokenmill 1"
     with pytest.raises(ValueError, match=message):
         Tokenizer.from_json(json.dumps({**content, "merges": merges}))
+
+
+def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["ab"], num_merges=1, special_tokens={"pad": "<pad>", "unk": "<unk>", "bos": "<s>"})
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert list(loaded.special_roles) == ["pad", "unk", "bos"]
+    assert loaded.fingerprint == tokenizer.fingerprint
