@@ -74,6 +74,17 @@ class Alphabet:
             return symbol
         return symbol[:-1] + self.end_of_word.encode()
 
+    def base_symbols(self, symbol: bytes) -> list[bytes]:
+        """Returns the base symbols that a symbol is made of."""
+        if self.kind == "byte":
+            return [bytes([byte]) for byte in symbol]
+        characters = [character.encode() for character in symbol.removesuffix(MARKER).decode()]
+        if not symbol.endswith(MARKER):
+            return characters
+        if self.placement == "apart":
+            return [*characters, MARKER]
+        return [*characters[:-1], characters[-1] + MARKER]
+
     def length(self, symbol: bytes) -> int:
         """Returns what `max_token_length` measures: bytes, or characters without the marker."""
         return len(symbol) if self.kind == "byte" else len(symbol.removesuffix(MARKER).decode())

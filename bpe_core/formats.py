@@ -213,10 +213,13 @@ def _dump(content: Mapping[str, Any]) -> str:
 
 
 def read_special_tokens_map(content: Any) -> dict[str, str | list[str]]:
-    """Returns role -> spelling from the content of `special_tokens_map.json`, or of `tokenizer_config.json`."""
+    """Returns role -> spelling, in the order given, from `special_tokens_map.json` or `tokenizer_config.json`."""
+    names = {_ADDITIONAL if role == "additional" else f"{role}_token": role for role in ROLES}
     roles: dict[str, str | list[str]] = {}
-    for role in ROLES:
-        given = content.get(_ADDITIONAL if role == "additional" else f"{role}_token")
+    for name, given in content.items():
+        role = names.get(name)
+        if role is None:
+            continue
         if isinstance(given, list):
             roles[role] = [one["content"] if isinstance(one, dict) else one for one in given]
         elif given is not None:
@@ -354,6 +357,9 @@ def _read_own(content: dict[str, Any]) -> Model:
     words = words_of(alphabet.kind, tuple(pattern) if isinstance(pattern, list) else pattern, unicode, lowercase)
     check_choice("ranked_by", _entry(content, "ranked_by"), RankedBy)
     begin, end = _entry(content, "around")
+    strange = [id_ for id_ in (*begin, *end) if id_ not in special]
+    if strange:
+        raise ValueError(f"around puts the id {strange[0]!r} around texts, which is no added token's")
     return Model(
         words,
         alphabet,

@@ -13,9 +13,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
-from bpe_core.alphabet import BYTES
+from bpe_core.alphabet import MARKER, Alphabet
 from bpe_core.encoder import Encoder
+from bpe_core.kernels import Int32s, flat_bytes
 from bpe_core.model import Model, NotExpressible
 from bpe_core.words import Cut
 
@@ -40,19 +42,89 @@ def check_as_ranks(model: Model) -> None:
 
 def unreachable(model: Model) -> tuple[bytes, list[bytes]] | None:
     """Returns a token of kind `byte` that the merges do not make of its own spelling, and what they make; or None."""
+    first = next(iter(unreachable_ids(model).items()), None)
+    return first and (model.tokens[first[0]], [model.tokens[part] for part in first[1]])
+
+
+def unreachable_ids(model: Model) -> dict[int, list[int]]:
+    """Returns each id whose token the merges do not make of its own spelling, and the ids that they make, by id.
+
+    A character without a symbol is below 0 among these. Whole words that are looked up (`ignore_merges`) do not count
+    here; added tokens have no spelling in merges.
+    """
+    kind, base_ids = model.alphabet.kind, _base_ids(model)
+    left_out = {*base_ids.values(), *(token.id for token in model.added_tokens)}
+    chosen = [id_ for id_, token in enumerate(model.tokens) if id_ not in left_out and token]
+    if kind == "byte":
+        return _made_otherwise(model, model.alphabet, base_ids, [(id_, model.tokens[id_]) for id_ in chosen])
+    # The encoder puts a marker after every word; where the token has none, one that merges with nothing.
+    ending = [(id_, model.tokens[id_][:-1]) for id_ in chosen if model.tokens[id_].endswith(MARKER)]
+    inside = [(id_, model.tokens[id_]) for id_ in chosen if not model.tokens[id_].endswith(MARKER)]
+    symbols = [symbol for symbol in base_ids if not symbol.endswith(MARKER)]
+    bare = replace(model.alphabet, symbols=(*symbols, MARKER), placement="apart")
+    made = _made_otherwise(model, model.alphabet, base_ids, ending)
+    made |= _made_otherwise(model, bare, {**base_ids, MARKER: len(model.tokens)}, inside)
+    return dict(sorted(made.items()))
+
+
+def _base_ids(model: Model) -> dict[bytes, int]:
     added = {token.id for token in model.added_tokens}
-    chosen = [(token, id_) for id_, token in enumerate(model.tokens) if id_ not in added and token]
-    base_ids = {token: id_ for token, id_ in chosen if len(token) == 1}
-    data = np.frombuffer(b"".join(token for token, _ in chosen) + bytes(16), np.uint8)
-    ends = np.cumsum([len(token) for token, _ in chosen])
-    offsets = np.concatenate([[0], ends]).astype(np.int64)
-    encoder = Encoder(BYTES, base_ids, model.merges, model.ranked_by)
-    cut = Cut(ends.astype(np.int64), np.arange(len(chosen) + 1), 1)
-    ids, starts = encoder.encode(data[: ends[-1]], offsets, cut)
-    for (token, id_), start, stop in zip(chosen, starts[:-1].tolist(), starts[1:].tolist(), strict=True):
-        if ids[start:stop].tolist() != [id_]:
-            return token, [model.tokens[part] for part in ids[start:stop]]
-    return None
+    ids = {token: id_ for id_, token in enumerate(model.tokens) if id_ not in added}
+    for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
+        ids.setdefault(token.content.encode(), token.id)
+    return {symbol: ids[symbol] for symbol in model.alphabet.symbols}
+
+
+def _made_otherwise(
+    model: Model, alphabet: Alphabet, base_ids: dict[bytes, int], words: list[tuple[int, bytes]]
+) -> dict[int, list[int]]:
+    """Returns what the merges make of words where that is not the one id that stands beside the word."""
+    if not words:
+        return {}
+    encoder = Encoder(alphabet, base_ids, model.merges, model.ranked_by)
+    data, offsets = flat_bytes(pa.array([word for _, word in words], pa.large_binary()))
+    ids, starts = encoder.encode(data, offsets, Cut(offsets[1:], np.arange(len(words) + 1), 1))
+    stops = starts[1:] - (base_ids.get(MARKER) == len(model.tokens))
+    wanted = np.array([id_ for id_, _ in words], np.int32)
+    other = np.flatnonzero((stops - starts[:-1] != 1) | (ids[starts[:-1]] != wanted))
+    return {words[at][0]: ids[starts[at] : stops[at]].tolist() for at in other.tolist()}
+
+
+def last_merges(model: Model) -> Int32s:
+    """Returns the two ids that each token is merged from in the end when it is made of its own spelling alone.
+
+    int32, shape `(ids, 2)`; -1 for base symbols, added tokens, and where the merges do not make the token.
+    """
+    parts = np.full((len(model.tokens), 2), -1, np.int32)
+    parts[model.merges[:, 2]] = model.merges[:, :2]
+    made, num_merges = np.unique(model.merges[:, 2], return_counts=True)
+    if (num_merges > 1).any():
+        by_pair = {
+            (left, right): (rank if model.ranked_by == "merge" else both, both)
+            for rank, (left, right, both) in enumerate(model.merges.tolist())
+        }
+        base_ids = _base_ids(model)
+        for id_ in made[num_merges > 1].tolist():
+            parts[id_] = _last_parts(model.alphabet.base_symbols(model.tokens[id_]), base_ids, by_pair)
+    parts[list(unreachable_ids(model))] = -1
+    return parts
+
+
+def _last_parts(
+    symbols: list[bytes], base_ids: dict[bytes, int], by_pair: dict[tuple[int, int], tuple[int, int]]
+) -> tuple[int, int]:
+    """Returns the last two parts that merges leave of a spelling; (-1, -1) where they leave more."""
+    if any(symbol not in base_ids for symbol in symbols):
+        return (-1, -1)
+    parts = [base_ids[symbol] for symbol in symbols]
+    while len(parts) > 2:
+        pairs = enumerate(pairwise(parts))
+        waiting = [(*by_pair[pair], at) for at, pair in pairs if pair in by_pair]
+        if not waiting:
+            return (-1, -1)
+        _, both, at = min(waiting, key=lambda one: (one[0], one[2]))
+        parts[at : at + 2] = [both]
+    return (parts[0], parts[1])
 
 
 def as_merges(model: Model) -> Model:
@@ -69,17 +141,8 @@ def as_merges(model: Model) -> Model:
             f"the token {other[0]!r} is found only as a whole word: the ranks make {other[1]} of it. "
             "As merges, other words that hold it would get other ids"
         )
-    # The last merge of each token, made from its spelling by lower ranks alone, is the one that it is learned by.
-    by_pair = {(left, right): made for left, right, made in model.merges.tolist()}
-    base_ids = {token: id_ for id_, token in enumerate(model.tokens) if len(token) == 1}
-    merges = []
-    for made in np.unique(model.merges[:, 2]).tolist():
-        parts = [base_ids[bytes([byte])] for byte in model.tokens[made]]
-        while len(parts) > 2:
-            pairs = enumerate(pairwise(parts))
-            token, at = min((by_pair[pair], at) for at, pair in pairs if pair in by_pair)
-            parts[at : at + 2] = [token]
-        merges.append((parts[0], parts[1], made))
+    parts = last_merges(model).tolist()
+    merges = [(*parts[made], made) for made in np.unique(model.merges[:, 2]).tolist()]
     merged = replace(model, merges=np.array(merges, np.int32).reshape(-1, 3), ranked_by="merge")
     _check_parts_come_first(merged)
     return merged

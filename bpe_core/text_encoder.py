@@ -63,6 +63,12 @@ class TextEncoder:
         ids, starts = self._symbols(texts, special)
         return self._known(ids), starts
 
+    def encode_words(self, words: pa.Array) -> tuple[Int32s, Int64s]:
+        """Returns the ids of words that were cut before, none of them empty, and where each word's ids start."""
+        data, offsets = flat_bytes(words)
+        ids, starts = self._words.encode(data, offsets, Cut(offsets[1:], np.arange(offsets.size), 1))
+        return self._known(ids), starts
+
     def encode_bytes(self, data: bytes, special: SpecialInText) -> Int32s:
         """Returns the ids of bytes, for kind `byte`: a run of those that are not UTF-8 is one word, the rest are texts.
 
@@ -74,8 +80,7 @@ class TextEncoder:
         stretches = _NOT_UTF8.split(data.decode(errors="surrogateescape"))
         ids, starts = self.encode(pa.array(stretches[::2], pa.large_string()), special)
         runs = [run.encode(errors="surrogateescape") for run in stretches[1::2]]
-        flat, offsets = flat_bytes(pa.array(runs, pa.large_binary()))
-        run_ids, run_starts = self._words.encode(flat, offsets, Cut(offsets[1:], np.arange(len(runs) + 1), 1))
+        run_ids, run_starts = self.encode_words(pa.array(runs, pa.large_binary()))
         parts = [ids[: starts[1]]]
         for number in range(len(runs)):
             parts.append(run_ids[run_starts[number] : run_starts[number + 1]])

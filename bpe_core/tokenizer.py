@@ -209,6 +209,18 @@ class Tokenizer:
         mask = texts.is_null() if texts.null_count else None
         return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(ids), mask=mask)
 
+    def encode_words(self, words: pa.Array) -> pa.Array:
+        """Returns the ids of words that were cut before, such as those of `WordCounter`: an Arrow `list<int32>` array.
+
+        `words` is an array of binary values or strings, none of them empty. Each is one word as it stands: it is not
+        normalised, not cut again, and no added token is looked for in it.
+
+        Raises:
+            ValueError: as in `encode`.
+        """
+        ids, word_ids = self._encoder.encode_words(words)
+        return pa.ListArray.from_arrays(pa.array(word_ids.astype(np.int32)), pa.array(ids))
+
     def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
         """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.
 

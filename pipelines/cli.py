@@ -1,26 +1,34 @@
-"""The command line: `tokenmill train|tokenize|corpus|encode|decode|inspect|export|cut|verify`."""
+"""The command line: `tokenmill train|tokenize|sweep|corpus|encode|decode|inspect|export|cut|verify|audit`."""
 
 import argparse
+import csv
+import io
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import get_args
+from dataclasses import asdict
+from typing import Any, get_args
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.text import Text
 
+from bpe_core.audit import audit_tokens
 from bpe_core.export import Format, export
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.config import Corpus, load_project
 from pipelines.known_answers import known_answer_documents
 from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
-from pipelines.verify import Library, verify_against
+from pipelines.verify import Library, self_checks, verify_against
+from pipelines.word_counts import count_corpus_here, read_word_counts
 
 _DONE, _FAILED, _BAD_INPUT = 0, 1, 2
 
@@ -31,17 +39,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
     given = list(sys.argv[1:] if argv is None else argv)
     beam_args: list[str] = []
-    if given[:1] in (["train"], ["tokenize"]) and "--" in given:
+    if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
         at = given.index("--")
         given, beam_args = given[:at], given[at + 1 :]
     parser = _parser()
     args, overrides = parser.parse_known_args(given)
-    if overrides and not hasattr(args, "config"):
+    if overrides and getattr(args, "config", None) is None:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
-        if hasattr(args, "config"):
+        if hasattr(args, "job"):
             _run_job(args, overrides, beam_args)
         else:
+            args.overrides = overrides
             args.run(args)
             sys.stdout.flush()
     except BrokenPipeError:
@@ -67,7 +76,11 @@ def _fail(error: Exception, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tokenmill", description="Learn a BPE tokenizer; write training shards.")
     commands = parser.add_subparsers(required=True, metavar="command")
-    for name, purpose in (("train", "job 1: learn a tokenizer from a corpus"), ("tokenize", "job 2: write shards")):
+    for name, purpose in (
+        ("train", "job 1: learn a tokenizer from a corpus"),
+        ("tokenize", "job 2: write shards"),
+        ("sweep", "compare vocabulary sizes by measurement and recommend one"),
+    ):
         job = commands.add_parser(
             name,
             help=purpose,
@@ -106,20 +119,61 @@ def _parser() -> argparse.ArgumentParser:
     cut.add_argument("--merges", required=True, type=int, metavar="NUMBER", help="how many of its merges stay")
     cut.add_argument("--output", required=True, metavar="FOLDER")
     cut.set_defaults(run=_cut)
-    verify = commands.add_parser("verify", help="compare a tokenizer's ids with another library's over a corpus")
-    _add_tokenizer(verify)
-    verify.add_argument("--against", required=True, choices=get_args(Library))
-    verify.add_argument("--reference", metavar="FILE", help="another tokenizer.json to compare with (hf)")
-    verify.add_argument("--corpus", required=True, nargs="+", metavar="FILE", help="files, globs or folders")
-    verify.add_argument("--format", default="auto", choices=("auto", "parquet", "jsonl", "text"), help="of the files")
-    verify.add_argument("--text-column", default="text", help="of Parquet and JSON lines")
-    verify.set_defaults(run=_verify)
+    _add_verify(commands)
+    _add_audit(commands)
     return parser
 
 
-def _add_tokenizer(command: argparse.ArgumentParser) -> None:
+def _add_verify(commands: Any) -> None:
+    verify = commands.add_parser(
+        "verify",
+        help="check a tokenizer against its corpus and settings, or its ids against another library's",
+        usage="tokenmill verify --config FILE [--section.setting value ...] [--positives ...] [--negatives ...]\n"
+        "       tokenmill verify --tokenizer FOLDER --against LIBRARY --corpus FILE [FILE ...]",
+    )
+    verify.add_argument("--config", metavar="FILE", help="YAML file of the corpus project; runs the self-checks")
+    for name, what in (("positives", "one token"), ("negatives", "in pieces")):
+        verify.add_argument(
+            f"--{name}",
+            nargs="+",
+            default=[],
+            metavar="WORD",
+            help=f"words that must be {what}, or files with a word a line; those of the section sweep if left out",
+        )
+    verify.add_argument("--json", metavar="FILE", help="write the checks here as well")
+    _add_tokenizer(verify, required=False)
+    verify.add_argument("--against", choices=get_args(Library))
+    verify.add_argument("--reference", metavar="FILE", help="another tokenizer.json to compare with (hf)")
+    _add_corpus(verify)
+    verify.set_defaults(run=_verify)
+
+
+def _add_audit(commands: Any) -> None:
+    audit = commands.add_parser("audit", help="list the tokens of a vocabulary that are worth a look")
+    _add_tokenizer(audit)
+    _add_corpus(audit)
+    audit.add_argument("--counts", metavar="FOLDER", help="word counts, as job 1 keeps them, in place of a corpus")
+    audit.add_argument("--id-counts", metavar="FILE.npy", help="how often each id stands in the training data")
+    audit.add_argument("--rare-below", type=int, default=10, metavar="N", help="uses under which a token is rare")
+    audit.add_argument("--show", type=int, default=8, metavar="N", help="tokens of each kind that are printed")
+    audit.add_argument("--json", metavar="FILE", help="write all findings here")
+    audit.add_argument("--csv", metavar="FILE", help="write all findings here, a token a row")
+    audit.set_defaults(run=_audit)
+
+
+def _add_corpus(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--corpus", nargs="+", metavar="FILE", help="files, globs or folders")
+    command.add_argument("--format", default="auto", choices=("auto", "parquet", "jsonl", "text"), help="of the files")
+    command.add_argument("--text-column", default="text", help="of Parquet and JSON lines")
+
+
+def _given_corpus(args: argparse.Namespace) -> Corpus:
+    return Corpus(files=tuple(args.corpus), format=args.format, text_column=args.text_column, on_invalid_utf8="replace")
+
+
+def _add_tokenizer(command: argparse.ArgumentParser, required: bool = True) -> None:
     command.add_argument(
-        "--tokenizer", required=True, metavar="PATH", help="tokenizer's folder, tokenizer.json or .tiktoken file"
+        "--tokenizer", required=required, metavar="PATH", help="tokenizer's folder, tokenizer.json or .tiktoken file"
     )
     command.add_argument("--pattern", help="how text is cut, for a tokenizer that does not say")
 
@@ -137,15 +191,72 @@ def _cut(args: argparse.Namespace) -> None:
 
 
 def _verify(args: argparse.Namespace) -> None:
+    if args.config is not None:
+        if args.tokenizer or args.against or args.corpus:
+            raise ValueError("--config names tokenizer and corpus; leave out --tokenizer, --against and --corpus")
+        _self_check(args)
+        return
+    if not (args.tokenizer and args.against and args.corpus):
+        raise ValueError("give --config FILE, or all of --tokenizer, --against and --corpus")
     tokenizer = files.read_tokenizer(args.tokenizer, args.pattern)
-    corpus = Corpus(
-        files=tuple(args.corpus), format=args.format, text_column=args.text_column, on_invalid_utf8="replace"
-    )
-    found = verify_against(tokenizer, args.against, corpus, args.reference)
+    found = verify_against(tokenizer, args.against, _given_corpus(args), args.reference)
     print(f"{found.documents:,} documents, {found.ids:,} ids, {found.different:,} documents with other ids")
     if found.first is not None:
         print(found.first.describe(tokenizer))
-        raise SystemExit(1)
+        raise SystemExit(_FAILED)
+
+
+def _self_check(args: argparse.Namespace) -> None:
+    project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
+    checks = []
+    for check in self_checks(project, _words(args.positives), _words(args.negatives)):
+        checks.append(check)
+        print(check.line(), flush=True)
+    failed = [check.name for check in checks if check.status == "fail"]
+    if args.json:
+        _write_json(args.json, {"passed": not failed, "checks": [asdict(check) for check in checks]})
+    if failed:
+        raise SystemExit(_FAILED)
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    """Returns words; a file among them stands for its lines."""
+    read = (files.read_text(one).splitlines() if os.path.isfile(one) else [one] for one in given)
+    return [word for words in read for word in words if word.strip()]
+
+
+def _audit(args: argparse.Namespace) -> None:
+    tokenizer = files.read_tokenizer(args.tokenizer, args.pattern)
+    if args.corpus and args.counts:
+        raise ValueError("give --corpus or --counts, not both")
+    word_counts = None
+    if args.counts:
+        word_counts, _ = read_word_counts(args.counts)
+    elif args.corpus:
+        word_counts = count_corpus_here(_given_corpus(args), tokenizer.words)
+    id_counts = None
+    if args.id_counts:
+        with files.open_raw(args.id_counts) as file:
+            id_counts = np.load(file, allow_pickle=False)
+    found = audit_tokens(tokenizer, word_counts, id_counts, rare_below=args.rare_below)
+    print(f"{found.vocab_size:,} ids, {found.num_special:,} of them special tokens")
+    for finding in found.findings:
+        share = len(finding.entries) / max(1, found.vocab_size)
+        print(f"{finding.name:19}{len(finding.entries):9,}  {share:6.1%}  {finding.meaning}")
+        for entry in finding.entries[: args.show]:
+            print(f"  {entry.describe(tokenizer)}")
+    if args.json:
+        _write_json(args.json, asdict(found))
+    if args.csv:
+        with files.create_raw(args.csv) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
+            writer = csv.writer(text)
+            writer.writerow(["finding", "id", "token", "figure", "related", "note"])
+            writer.writerows(found.rows())
+
+
+def _write_json(path: str, content: Any) -> None:
+    with files.create_raw(path) as file:
+        file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> None:
@@ -156,6 +267,8 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
     project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
     if args.job == "train":
         train_tokenizer(project, beam_args)
+    elif args.job == "sweep":
+        sweep(project, beam_args)
     else:
         tokenize_corpus(project, beam_args)
 

@@ -108,6 +108,14 @@ class TokenizerSettings(_Group):
             raise ValueError(f"{name} is for kind byte, and kind is char; remove one of the two")
         return self
 
+    def resized(self, *, vocab_size: int | None, num_merges: int | None) -> Self:
+        """Returns the same settings for another size; raises ValueError where they do not allow it."""
+        size = {"vocab_size": vocab_size, "num_merges": num_merges}
+        try:
+            return type(self)(**{**self.model_dump(exclude_unset=True), **size})
+        except ValidationError as error:
+            raise ValueError(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from error
+
     @property
     def words(self) -> Words:
         """How text is cut into words."""
@@ -189,6 +197,53 @@ class Shards(_Group):
         return self
 
 
+class Sweep(_Group):
+    """How large the vocabulary should be: which sizes are compared, on which text, and by what."""
+
+    output: Folder = Field(description="the folder of sweep.json, sweep.csv, languages.csv and the largest tokenizer")
+    vocab_sizes: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+        (), description="vocabulary sizes, from the smallest; this or num_merges"
+    )
+    num_merges: tuple[Annotated[int, Field(ge=0)], ...] = Field(
+        (), description="numbers of merges, from the smallest; this or vocab_sizes"
+    )
+    sample_bytes: int = Field(64 << 20, gt=0, description="text to measure on, in bytes, about, evenly spread")
+    positives: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="words that should be one token")
+    negatives: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="words that should be in pieces")
+    language_column: str | None = Field(None, description="the column of the corpus that names a document's language")
+    reference_language: str | None = Field(None, description="the language that parity compares the others with")
+    rare_count: int = Field(10, ge=1, description="a token that the sample uses less often is rare")
+    hidden_size: int = Field(4096, gt=0, description="numbers in the model's hidden state")
+    model_parameters: int = Field(7_000_000_000, gt=0, description="parameters of the model, with its vocabulary's")
+    tied: bool = Field(False, description="the embedding and the output layer of the model are one matrix")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if bool(self.vocab_sizes) == bool(self.num_merges):
+            raise ValueError(
+                f"vocab_sizes is {list(self.vocab_sizes)} and num_merges is {list(self.num_merges)}; give exactly one"
+            )
+        if list(self.sizes) != sorted(set(self.sizes)):
+            raise ValueError(f"the sizes {list(self.sizes)} must rise from each to the next")
+        for name, words in (("positives", self.positives), ("negatives", self.negatives)):
+            twice = [word for index, word in enumerate(words) if word in words[:index]]
+            if twice:
+                raise ValueError(f"{name} names {twice[0]!r} twice")
+        both = [word for word in self.positives if word in self.negatives]
+        if both:
+            raise ValueError(f"{both[0]!r} is among the positives and the negatives; it can be one only")
+        if self.reference_language is not None and self.language_column is None:
+            raise ValueError(
+                f"reference_language is {self.reference_language!r}, but language_column is missing; name the column"
+            )
+        return self
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The vocabulary sizes or numbers of merges, whichever are given, in rising order."""
+        return self.vocab_sizes or self.num_merges
+
+
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
@@ -215,7 +270,7 @@ class Run(_Group):
 
 
 class Project(BaseSettings):
-    """One corpus project: the corpus, its tokenizer, and both jobs."""
+    """One corpus project: the corpus, its tokenizer, both jobs, and how large the vocabulary should be."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -231,6 +286,7 @@ class Project(BaseSettings):
     tokenizer: TokenizerSettings | None = None
     train: Train | None = None
     shards: Shards | None = None
+    sweep: Sweep | None = None
     run: Run = Run()
 
     def for_training(self) -> tuple[TokenizerSettings, Train]:
@@ -255,6 +311,27 @@ class Project(BaseSettings):
                 raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or file")
             return self.shards.model_copy(update={"tokenizer": self.train.output})
         return self.shards
+
+    def for_sweeping(self) -> tuple["Project", Sweep]:
+        """Returns the project that trains the largest size of the sweep into the sweep's folder, and its section.
+
+        Raises:
+            ValueError: a section is missing, or a size is too small for the bytes and special tokens.
+        """
+        if self.tokenizer is None or self.sweep is None:
+            missing = "tokenizer" if self.tokenizer is None else "sweep"
+            raise ValueError(f"the section {missing!r} is missing; a sweep needs tokenizer: and sweep:")
+        by_merges = bool(self.sweep.num_merges)
+        try:
+            _, largest = (
+                self.tokenizer.resized(vocab_size=None if by_merges else n, num_merges=n if by_merges else None)
+                for n in (self.sweep.sizes[0], self.sweep.sizes[-1])
+            )
+        except ValueError as error:
+            raise ValueError(f"sweep.{'num_merges' if by_merges else 'vocab_sizes'}: {error}") from error
+        output = files.join(self.sweep.output, "tokenizer")
+        train = self.train.model_copy(update={"output": output}) if self.train else Train(output=output)
+        return self.model_copy(update={"tokenizer": largest, "train": train}), self.sweep
 
     @classmethod
     def settings_customise_sources(

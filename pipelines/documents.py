@@ -15,7 +15,7 @@ from bpe_core.kernels import Int64s
 from bpe_core.words import repair_surrogates
 from pipelines import files
 from pipelines.config import Corpus
-from pipelines.corpus import COMPRESSIONS, Extent, FileFormat, Task, text_leaf
+from pipelines.corpus import COMPRESSIONS, Extent, FileFormat, Task, find_files, plan_tasks, text_leaf
 from pipelines.known_answers import known_answer_documents
 
 _BATCH_BYTES = 8 << 20
@@ -62,6 +62,12 @@ def read_task(task: Task, corpus: Corpus, counts: Counter[str], carry: Sequence[
             for start, stop in _runs(sizes):
                 size = stop - start
                 yield Batch(extent.path, texts.slice(start, size), rows[start:stop], carried.slice(start, size))
+
+
+def read_corpus(corpus: Corpus) -> Iterator[Batch]:
+    """Yields all documents of a corpus, in this process; see `find_files` and `read_task`."""
+    for task in plan_tasks(find_files(corpus)):
+        yield from read_task(task, corpus, Counter())
 
 
 def _runs(sizes: Int64s) -> Iterator[tuple[int, int]]:

@@ -154,7 +154,7 @@ def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) ->
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise ValueError(
             f"{output} was made from another corpus or with other settings: {'; '.join(changed[:4])}{more}. Choose "
-            "another train.output, or replace it with --run.overwrite true"
+            "another output, or replace it with --run.overwrite true"
         )
 
 

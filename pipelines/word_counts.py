@@ -17,7 +17,7 @@ from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Corpus
 from pipelines.corpus import Task
-from pipelines.documents import read_task
+from pipelines.documents import read_corpus, read_task
 from pipelines.manifest import MANIFEST, read_json, write_json
 
 _MOST_WORDS_HELD = 1 << 20
@@ -158,6 +158,14 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
     counted["totals"] | "WriteTotals" >> beam.Map(
         lambda totals, path: write_json(path, totals), files.join(folder, _TOTALS)
     )
+
+
+def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
+    """Returns the word counts of a corpus, counted in this process and held in its memory."""
+    counter = WordCounter(words)
+    for batch in read_corpus(corpus):
+        counter.add(batch.texts)
+    return counter.take()
 
 
 def finish_word_counts(folder: str, identity: dict[str, Any]) -> dict[str, int]:

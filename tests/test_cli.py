@@ -116,12 +116,12 @@ def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest
     )
 
 
-@pytest.mark.parametrize("job", ["train", "tokenize"])
+@pytest.mark.parametrize("job", ["train", "tokenize", "sweep"])
 def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
     seen: list[tuple[Project, Sequence[str]]] = []
-    name = {"train": "train_tokenizer", "tokenize": "tokenize_corpus"}[job]
+    name = {"train": "train_tokenizer", "tokenize": "tokenize_corpus", "sweep": "sweep"}[job]
     monkeypatch.setattr(cli, name, lambda project, beam_args: seen.append((project, beam_args)))
     settings = ["--tokenizer.vocab_size", "300", "--run.workers=3"]
     cli.main([job, "--config", project_file(tmp_path), *settings, "--", "--runner=SparkRunner", "--", "--x", "1"])
@@ -285,7 +285,7 @@ def test_a_reader_that_ends_early_ends_the_command_without_a_word() -> None:
     ("argv", "message"),
     [
         ([], "the following arguments are required: command"),
-        (["learn"], "invalid choice: 'learn' (choose from 'train', 'tokenize', 'corpus', 'encode', 'decode', "),
+        (["learn"], "invalid choice: 'learn' (choose from 'train', 'tokenize', 'sweep', 'corpus', 'encode', "),
         (["train"], "the following arguments are required: --config"),
         (["encode"], "the following arguments are required: --tokenizer"),
         (["corpus", "none"], "invalid choice: 'none' (choose from 'known-answers')"),

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipelines.config import Corpus, Project, Run, Shards, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Run, Shards, Sweep, TokenizerSettings, Train, load_project
 from pipelines.manifest import read_json, write_json
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -52,7 +52,7 @@ def test_one_file_may_be_written_without_a_list(tmp_path: Path) -> None:
     ("sections", "message"),
     [
         ({"tokeniser": {}}, "tokeniser: no such setting; did you mean tokenizer?"),
-        ({"zzz": 1}, "zzz: no such setting; there are corpus, tokenizer, train, shards, run"),
+        ({"zzz": 1}, "zzz: no such setting; there are corpus, tokenizer, train, shards, sweep, run"),
         (
             {"tokenizer": {"vocabsize": 300, "num_merges": 1}},
             "tokenizer.vocabsize: no such setting; did you mean vocab_size?",
@@ -276,7 +276,7 @@ def test_an_unknown_argument_is_refused(tmp_path: Path, override: str, message: 
         load_project(settings_file(tmp_path), [override])
 
 
-@pytest.mark.parametrize("section", ["train", "shards"])
+@pytest.mark.parametrize("section", ["train", "shards", "sweep"])
 def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path, section: str) -> None:
     with pytest.raises(ValueError, match=rf"{section}\.output: 'out\[1\]' holds one of \* \? \["):
         load_project(settings_file(tmp_path), [f"--{section}.output=out[1]"])
@@ -328,6 +328,9 @@ def test_the_files_in_configs_are_whole_projects(path: Path) -> None:
     assert tokenizer == project.tokenizer
     assert train.output == f"build/{path.stem}/tokenizer"
     assert project.for_tokenizing().output == f"build/{path.stem}/shards"
+    training, sweep = project.for_sweeping()
+    assert sweep.output == f"build/{path.stem}/sweep"
+    assert training.for_training()[1].output == f"build/{path.stem}/sweep/tokenizer"
 
 
 def test_training_needs_a_tokenizer_and_a_folder_for_it(tmp_path: Path) -> None:
@@ -352,6 +355,55 @@ def test_tokenizing_needs_a_folder_and_a_tokenizer_which_may_be_the_one_that_is_
     assert for_tokenizing(shards=shards, train={"output": "trained"}).tokenizer == "given"
 
 
+@pytest.mark.parametrize(
+    ("sweep", "message"),
+    [
+        ({}, "vocab_sizes is [] and num_merges is []; give exactly one"),
+        ({"vocab_sizes": [300], "num_merges": [1]}, "vocab_sizes is [300] and num_merges is [1]; give exactly one"),
+        ({"vocab_sizes": [400, 300]}, "the sizes [400, 300] must rise from each to the next"),
+        ({"num_merges": [3, 3]}, "the sizes [3, 3] must rise from each to the next"),
+        ({"num_merges": [3], "positives": ["a", "b", "a"]}, "positives names 'a' twice"),
+        ({"num_merges": [3], "negatives": ["a", "a"]}, "negatives names 'a' twice"),
+        (
+            {"num_merges": [3], "positives": ["a", "b"], "negatives": ["b"]},
+            "'b' is among the positives and the negatives; it can be one only",
+        ),
+        (
+            {"num_merges": [3], "reference_language": "en"},
+            "reference_language is 'en', but language_column is missing; name the column",
+        ),
+    ],
+)
+def test_sweep_settings_that_contradict_each_other_are_refused(
+    tmp_path: Path, sweep: dict[str, Any], message: str
+) -> None:
+    assert complaint(tmp_path, sweep={"output": "o", **sweep}) == f"sweep: {message}"
+
+
+def test_sweeping_trains_the_largest_size_in_its_own_folder(tmp_path: Path) -> None:
+    def for_sweeping(**sections: Any) -> tuple[Project, Sweep]:
+        return load_project(settings_file(tmp_path, **sections)).for_sweeping()
+
+    tokenizer = {"num_merges": 5, "special_tokens": {"eos": "<a>"}, "lowercase": True}
+    training, sweep = for_sweeping(
+        tokenizer=tokenizer, train={"output": "t", "min_count": 7}, sweep={"output": "o", "vocab_sizes": [300, 400]}
+    )
+    assert sweep == Sweep(output="o", vocab_sizes=(300, 400))
+    assert training.for_training() == (
+        TokenizerSettings(vocab_size=400, special_tokens={"eos": "<a>"}, lowercase=True),
+        Train(output="o/tokenizer", min_count=7),
+    )
+    training, sweep = for_sweeping(tokenizer={"vocab_size": 300}, sweep={"output": "o", "num_merges": [0, 9]})
+    assert training.for_training() == (TokenizerSettings(num_merges=9), Train(output="o/tokenizer"))
+    with pytest.raises(ValueError, match="the section 'sweep' is missing; a sweep needs tokenizer: and sweep:"):
+        for_sweeping(tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="the section 'tokenizer' is missing; a sweep needs tokenizer: and sweep:"):
+        for_sweeping(sweep={"output": "o", "num_merges": [1]})
+    message = r"sweep\.vocab_sizes: vocab_size is 256, but 256 bytes and 1 special tokens need 257"
+    with pytest.raises(ValueError, match=message):
+        for_sweeping(tokenizer=tokenizer, sweep={"output": "o", "vocab_sizes": [256, 400]})
+
+
 def test_no_more_workers_than_asked_for() -> None:
     assert Run(workers=3).num_workers == 3
     assert Run().num_workers >= 1
@@ -373,9 +425,9 @@ def test_a_manifest_that_is_not_json_is_named_and_one_that_is_not_there_is_none(
 
 
 def test_every_setting_has_a_description() -> None:
-    for section in (Corpus, TokenizerSettings, Train, Shards, Run):
+    for section in (Corpus, TokenizerSettings, Train, Shards, Sweep, Run):
         assert [name for name, field in section.model_fields.items() if not field.description] == []
-    assert list(Project.model_fields) == ["corpus", "tokenizer", "train", "shards", "run"]
+    assert list(Project.model_fields) == ["corpus", "tokenizer", "train", "shards", "sweep", "run"]
 
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:

@@ -701,6 +701,7 @@ def test_what_a_file_asks_for_and_is_not_supported_is_named(path: list[str], val
         *(([key], ..., f"the entry '{key}' is missing") for key in ("end_of_word", "end_of_word_placement")),
         (["merges"], [[0, 1, 99]], "merges name the id 99, but there are only 7 tokens"),
         (["merges"], [[0, 1, -1]], "merges name the id -1, but there are only 7 tokens"),
+        (["around"], [[], [5000]], "around puts the id 5000 around texts, which is no added token's"),
         (["merges"], [[0, 1]], "merges are not rows of three ids"),
         (["kind"], "word", "kind is 'word'; it is one of byte, char"),
         (["pattern"], "gpt2", "kind char cuts words at blanks"),
@@ -753,3 +754,11 @@ def test_merges_of_our_own_layout_that_run_in_circles_are_refused(merges: list[l
     assert content["version"] == "tokenmill 1"
     with pytest.raises(ValueError, match=message):
         Tokenizer.from_json(json.dumps({**content, "merges": merges}))
+
+
+def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(["ab"], num_merges=1, special_tokens={"pad": "<pad>", "unk": "<unk>", "bos": "<s>"})
+    tokenizer.save(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
+    assert list(loaded.special_roles) == ["pad", "unk", "bos"]
+    assert loaded.fingerprint == tokenizer.fingerprint
