@@ -197,7 +197,7 @@ class ShardDataset(IterableDataset):  # type: ignore[misc, unused-ignore]
             dataset.set_epoch(epoch)
             for num_batches, batch in enumerate(loader, 1):
                 loss = model(**batch)
-                state = dataset.state_dict(num_batches)
+                state = dataset.state_after(num_batches)
     """
 
     def __init__(self, batches: ShardBatches) -> None:
@@ -229,7 +229,8 @@ class ShardDataset(IterableDataset):  # type: ignore[misc, unused-ignore]
         for batch in self._batches.read(epoch, position + index, num_workers):
             yield {name: _to_tensor(column) for name, column in batch.items()}
 
-    def state_dict(self, num_batches: int) -> dict[str, Any]:
+    # Not `state_dict`: loaders that look for that would ask the workers' copies, each of which knows its own part only.
+    def state_after(self, num_batches: int) -> dict[str, Any]:
         """Returns the state after the first `num_batches` of an iteration over this dataset."""
         epoch, position = self._start.tolist()
         return {**self._batches.state_dict(), "epoch": epoch, "position": position + num_batches}
