@@ -182,7 +182,7 @@ class ShardBatches:
         return buckets[_order(buckets.size, self._batching, epoch, _BUCKETS)]
 
 
-class ShardDataset(IterableDataset):  # type: ignore[misc, unused-ignore]
+class ShardDataset(IterableDataset):
     """`ShardBatches` for PyTorch's `DataLoader`, with any number of workers; tensors of int64, else as `Batch`.
 
     The `DataLoader` prefetches, so the training loop, which knows what it has used, says how far it got.

@@ -1,7 +1,10 @@
 """The loader: every row once, the same order from the same seed, resumed exactly, and what it refuses."""
 
 import json
+import multiprocessing
+import os
 import random
+import signal
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -94,6 +97,13 @@ def with_workers(batches: ShardBatches, num_workers: int) -> Iterator[Batch]:
         yield from (batch for batch in turn if batch is not None)
 
 
+def forkserver() -> Any:
+    """Makes processes quickly: a fork of this one, which has threads, may hang, and all imports anew take seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pipelines.loader"])
+    return context
+
+
 # Every row once.
 
 
@@ -172,6 +182,37 @@ def test_killed_and_resumed_anywhere_an_epoch_goes_on_where_it_was(
             seen += [row for rows in whole for row in rows]
         if not drop_last:
             assert Counter(seen) == dict.fromkeys(range(1, 38), 2)
+
+
+def train_until_killed(folder: str, batching: Batching, log: Path, lives: int) -> None:
+    """Writes each batch and the state after it on a line of `log`, from its last line on; then it is killed."""
+    batches = ShardBatches(folder, batching)
+    if log.exists():
+        batches.load_state_dict(json.loads(log.read_text().splitlines()[-1])["state"])
+    with log.open("a") as lines:
+        for _ in range(2):
+            for batch in batches:
+                lines.write(json.dumps({"rows": numbers(batch), "state": batches.state_dict()}) + "\n")
+                lines.flush()
+                lives -= 1
+                if not lives:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_process_is_taken_up_by_the_next_one(folder: str, tmp_path: Path) -> None:
+    chance = random.Random(1)
+    for rank in range(2):
+        batching = Batching(batch_size=2, seed=2, rank=rank, world_size=2)
+        log = tmp_path / f"{rank}.jsonl"
+        for lives in (chance.randrange(1, 12), chance.randrange(1, 12), 0):
+            process = forkserver().Process(target=train_until_killed, args=(folder, batching, log, lives))
+            process.start()
+            process.join()
+            assert process.exitcode == (-signal.SIGKILL if lives else 0)
+        found = [json.loads(line)["rows"] for line in log.read_text().splitlines()]
+        whole = [numbers(batch) for epoch in range(3) for batch in ShardBatches(folder, batching).read(epoch)]
+        assert len(found) >= 2 * len(ShardBatches(folder, batching))
+        assert found == whole[: len(found)]
 
 
 def test_the_iterator_counts_what_it_hands_out_and_goes_on_to_the_next_epoch(folder: str) -> None:
@@ -454,12 +495,13 @@ def torch() -> Any:
 
 
 def loader_of(torch: Any, dataset: Any, num_workers: int, **options: Any) -> Any:
-    context = "spawn" if num_workers else None  # A fork of a process with threads may hang.
+    context = forkserver() if num_workers else None
     return torch.utils.data.DataLoader(
         dataset, batch_size=None, num_workers=num_workers, multiprocessing_context=context, **options
     )
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
 def test_the_data_loader_resumed_gives_the_batches_of_the_iterator(torch: Any, folder: str, num_workers: int) -> None:
     chance = random.Random(num_workers)
@@ -492,11 +534,11 @@ def test_the_data_loader_resumed_gives_the_batches_of_the_iterator(torch: Any, f
 def test_workers_that_outlive_an_epoch_see_the_next_one(torch: Any, folder: str) -> None:
     batching = Batching(batch_size=5, seed=4)
     dataset = ShardDataset(ShardBatches(folder, batching))
-    loader = loader_of(torch, dataset, 2, persistent_workers=True)
-    assert len(loader) == len(ShardBatches(folder, batching))
+    batches = loader_of(torch, dataset, 2, persistent_workers=True)
+    assert len(batches) == len(ShardBatches(folder, batching))
     for epoch in range(3):
         dataset.set_epoch(epoch)
-        found = [batch["input_ids"][:, 0].tolist() for batch in loader]
+        found = [batch["input_ids"][:, 0].tolist() for batch in batches]
         assert found == [numbers(batch) for batch in ShardBatches(folder, batching).read(epoch)]
 
 
