@@ -3,15 +3,16 @@
 The order of an epoch is arithmetic on the manifest, so that any place in it is found without reading what lies before:
 
 1. A bucket's shards stand in an order drawn for the epoch, the row groups of a shard likewise: one line of rows.
-2. The line is cut into one run for each rank. Their sizes differ by at most one row, in each bucket and over all
-   buckets. With `drop_last`, every rank gets as many full batches of each bucket as every other, and at each step
-   all ranks get the same bucket; what is left over (less than `world_size` batches a bucket) is not read this epoch.
+2. The line is cut into runs, `streams` for each rank. Ranks' rows differ by at most one, over all buckets together.
+   With `drop_last`, every stream gets as many full batches of each bucket as every other, and at each step all ranks
+   get the same bucket; what is left over, less than a batch for each stream and bucket, is not read this epoch.
 3. A run is cut into windows of whole batches; the rows of a window are shuffled. One window and one row group of each
-   bucket are in memory.
-4. The batches of the buckets are put in an order drawn for the epoch.
+   run are in memory.
+4. The batches of a stream's buckets are put in an order drawn for the epoch, and a rank's streams take turns.
 
 A rank's batches do not depend on the number of workers: of W workers, worker w makes every W-th batch from the w-th on,
-which PyTorch's `DataLoader` puts together again. Each worker decodes all that its rank reads.
+which PyTorch's `DataLoader` puts together again. Where `streams` is a multiple of W, each worker decodes streams of its
+own; otherwise each decodes all that its rank reads.
 """
 
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ class Batching(BaseModel):
     )
     rank: int = Field(0, ge=0, description="which of the processes that share an epoch this is")
     world_size: int = Field(1, gt=0, description="how many processes share an epoch")
+    streams: int = Field(1, gt=0, description="runs that a rank reads in turn; best the number of DataLoader workers")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -111,19 +113,22 @@ class ShardBatches:
         self._batching = batching
         self._shards = _shards_by_bucket(folder, manifest, batching.buckets)
         self._columns = _columns(folder, self._shards, set(manifest["settings"]["carried"]), batching.columns)
-        self._shares = _shares({bucket: sum(s["rows"] for s in of) for bucket, of in self._shards.items()}, batching)
+        rows_of = {bucket: sum(shard["rows"] for shard in of) for bucket, of in self._shards.items()}
+        # Neighbours are of different ranks, so that rows which do not divide are dealt to one rank after the other.
+        streams = [stream * batching.world_size + batching.rank for stream in range(batching.streams)]
+        self._streams = [_shares(rows_of, batching, stream) for stream in streams]
         self.epoch = 0
         self.position = 0
         """Batches of the epoch handed out."""
 
     def __len__(self) -> int:
         """Batches of this rank in one epoch."""
-        return sum(share.num_batches for share in self._shares.values())
+        return sum(share.num_batches for shares in self._streams for share in shares)
 
     @property
     def num_rows(self) -> int:
         """Rows of this rank in one epoch."""
-        return sum(share.num_rows for share in self._shares.values())
+        return sum(share.num_rows for shares in self._streams for share in shares)
 
     def __iter__(self) -> Iterator[Batch]:
         for batch in self.read(self.epoch, self.position):
@@ -135,8 +140,9 @@ class ShardBatches:
         """Yields every `step`-th batch of an epoch from batch `first` on; `epoch` and `position` stay as they are."""
         schedule = self._schedule(epoch)
         readers = [
-            _BucketReader(self._folder, bucket, self._shards[bucket], share, self._columns, self._batching, epoch)
-            for bucket, share in self._shares.items()
+            _RunReader(self._folder, share, self._shards[share.bucket], self._columns, self._batching, epoch)
+            for shares in self._streams
+            for share in shares
         ]
         done = np.bincount(schedule[:first], minlength=len(readers))
         for position, index in enumerate(schedule[first:].tolist()):
@@ -177,9 +183,13 @@ class ShardBatches:
         return {"order": _ORDER, "settings": settings, "shards": shards}
 
     def _schedule(self, epoch: int) -> Int64s:
-        """The index of each batch's bucket."""
-        buckets = np.repeat(np.arange(len(self._shares)), [share.num_batches for share in self._shares.values()])
-        return buckets[_order(buckets.size, self._batching, epoch, _BUCKETS)]
+        """For each batch which run it is from, counted over streams, then buckets."""
+        of_stream = []
+        for stream, shares in enumerate(self._streams):
+            runs = len(shares) * stream + np.repeat(np.arange(len(shares)), [share.num_batches for share in shares])
+            of_stream.append(runs[_order(runs.size, self._batching, epoch, _BUCKETS, stream)])
+        turns = np.concatenate([np.arange(runs.size) for runs in of_stream])
+        return np.concatenate(of_stream)[np.argsort(turns, kind="stable")]
 
 
 class ShardDataset(IterableDataset):
@@ -191,7 +201,8 @@ class ShardDataset(IterableDataset):
         ModuleNotFoundError: PyTorch is not installed.
 
     Usage:
-        dataset = ShardDataset(ShardBatches(folder, Batching(batch_size=8, rank=rank, world_size=world_size)))
+        batching = Batching(batch_size=8, rank=rank, world_size=world_size, streams=2)
+        dataset = ShardDataset(ShardBatches(folder, batching))
         loader = DataLoader(dataset, batch_size=None, num_workers=2)
         for epoch in range(dataset.epoch, 3):
             dataset.set_epoch(epoch)
@@ -247,8 +258,9 @@ def _to_tensor(column: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Share:
-    """One rank's run of a bucket's line of rows."""
+    """One stream's run of a bucket's line of rows."""
 
+    bucket: int
     first: int
     num_rows: int
     batch_rows: int
@@ -258,25 +270,26 @@ class _Share:
         return -(-self.num_rows // self.batch_rows)
 
 
-def _shares(rows_of: dict[int, int], batching: Batching) -> dict[int, _Share]:
-    """Returns the rank's share of each bucket."""
-    rank, ranks = batching.rank, batching.world_size
-    shares = {}
-    dealt = 0  # Rows over that earlier buckets gave: the next such row goes to the next rank.
+def _shares(rows_of: dict[int, int], batching: Batching, stream: int) -> list[_Share]:
+    """Returns a stream's run in each bucket; streams count over all ranks."""
+    streams = batching.world_size * batching.streams
+    shares = []
+    dealt = 0  # Rows over that earlier buckets gave: the next such row goes to the next stream.
     for bucket, num_rows in rows_of.items():
         batch_rows = batching.num_rows(bucket)
         if batching.drop_last:
-            each = num_rows // (ranks * batch_rows) * batch_rows
-            shares[bucket] = _Share(rank * each, each, batch_rows)
+            each = num_rows // (streams * batch_rows) * batch_rows
+            shares.append(_Share(bucket, stream * each, each, batch_rows))
         else:
-            each, over = divmod(num_rows, ranks)
-            place = (rank - dealt) % ranks
-            shares[bucket] = _Share(place * each + min(place, over), each + (place < over), batch_rows)
+            each, over = divmod(num_rows, streams)
+            place = (stream - dealt) % streams
+            shares.append(_Share(bucket, place * each + min(place, over), each + (place < over), batch_rows))
             dealt += over
-    if batching.drop_last and rows_of and not any(share.num_rows for share in shares.values()):
+    if batching.drop_last and rows_of and not any(share.num_rows for share in shares):
+        needed = {share.bucket: streams * share.batch_rows for share in shares}
         raise ValueError(
-            f"drop_last leaves no batch: buckets have {rows_of} rows, and {ranks} ranks need "
-            f"{ {bucket: ranks * share.batch_rows for bucket, share in shares.items()} }; make batches smaller"
+            f"drop_last leaves no batch: buckets have {rows_of} rows, and the {streams} streams of all ranks need "
+            f"{needed}; make batches smaller"
         )
     return shares
 
@@ -316,28 +329,27 @@ def _columns(
     }
 
 
-class _BucketReader:
-    """One rank's batches of one bucket in one epoch, by index; quick where indexes rise."""
+class _RunReader:
+    """The batches of one run in one epoch, by index; quick where indexes rise."""
 
     def __init__(
         self,
         folder: str,
-        bucket: int,
-        shards: list[dict[str, Any]],
         share: _Share,
+        shards: list[dict[str, Any]],
         columns: dict[str, bool],
         batching: Batching,
         epoch: int,
     ) -> None:
         self._folder = folder
-        self._bucket = bucket
+        self._bucket = share.bucket
         self._share = share
         self._columns = columns
         self._batching = batching
         self._epoch = epoch
-        self._shards = [shards[i] for i in _order(len(shards), batching, epoch, _SHARDS, bucket)]
+        self._shards = [shards[i] for i in _order(len(shards), batching, epoch, _SHARDS, share.bucket)]
         self._starts = np.cumsum([0, *(shard["rows"] for shard in self._shards)])
-        self._batches_per_window = max(1, batching.window_tokens // (bucket * share.batch_rows))
+        self._batches_per_window = max(1, batching.window_tokens // (share.bucket * share.batch_rows))
         self._window_index = -1
         self._window: dict[str, Any] = {}
         self._rows: Int64s = np.empty(0, np.int64)

@@ -115,6 +115,7 @@ def forkserver() -> Any:
     ),
     size=st.sampled_from([{"batch_size": 1}, {"batch_size": 3}, {"batch_size": 50}, {"max_tokens": 17}]),
     world_size=st.integers(1, 4),
+    streams=st.integers(1, 3),
     window_tokens=st.sampled_from([1, 24, 100, 1 << 20]),
     shuffle=st.booleans(),
 )
@@ -124,6 +125,7 @@ def test_every_row_comes_once_in_an_epoch_over_all_ranks(
     layout: Layout,
     size: dict[str, int],
     world_size: int,
+    streams: int,
     window_tokens: int,
     shuffle: bool,
 ) -> None:
@@ -132,13 +134,19 @@ def test_every_row_comes_once_in_an_epoch_over_all_ranks(
     rows_of_rank = []
     for rank in range(world_size):
         batching = Batching(
-            **size, rank=rank, world_size=world_size, window_tokens=window_tokens, shuffle=shuffle, seed=3
+            **size,
+            rank=rank,
+            world_size=world_size,
+            streams=streams,
+            window_tokens=window_tokens,
+            shuffle=shuffle,
+            seed=3,
         )
         batches = ShardBatches(folder, batching)
         found = list(batches)
         assert (len(batches), batches.epoch, batches.position) == (len(found), 1, 0)
         partial = Counter(b["input_ids"].shape[1] for b in found if len(b["length"]) < full(size, b))
-        assert all(count == 1 for count in partial.values())
+        assert all(count <= streams for count in partial.values())
         assert all(len(b["length"]) <= full(size, b) for b in found)
         rows = [row for batch in found for row in numbers(batch)]
         assert len(rows) == batches.num_rows
@@ -153,16 +161,23 @@ def full(size: dict[str, int], batch: Batch) -> int:
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
 def test_killed_and_resumed_anywhere_an_epoch_goes_on_where_it_was(
-    folder: str, num_workers: int, drop_last: bool
+    folder: str, num_workers: int, streams: int, drop_last: bool
 ) -> None:
     chance = random.Random(num_workers)
-    for trial in range(12):
+    for trial in range(8):
         seen: list[int] = []
         for rank in range(2):
             batching = Batching(
-                batch_size=2, seed=trial, rank=rank, world_size=2, window_tokens=40, drop_last=drop_last
+                batch_size=2,
+                seed=trial,
+                rank=rank,
+                world_size=2,
+                streams=streams,
+                window_tokens=40,
+                drop_last=drop_last,
             )
             whole = [numbers(batch) for epoch in range(2) for batch in ShardBatches(folder, batching).read(epoch)]
             resumed: list[list[int]] = []
@@ -277,7 +292,14 @@ def test_seed_and_epoch_change_the_order_and_nothing_else_does(folder: str) -> N
         return [numbers(batch) for batch in ShardBatches(folder, Batching(batch_size=4, **others)).read(epoch)]
 
     assert order(0) == order(0)
-    orders = [order(0), order(1), order(0, seed=1), order(0, window_tokens=32), order(0, shuffle=False)]
+    orders = [
+        order(0),
+        order(1),
+        order(0, seed=1),
+        order(0, window_tokens=32),
+        order(0, streams=2),
+        order(0, shuffle=False),
+    ]
     assert len({json.dumps(found) for found in orders}) == len(orders)
 
 
@@ -304,6 +326,24 @@ def test_a_row_group_is_read_once_for_all_windows_that_it_reaches_into(
     monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
     assert len(list(batches)) == 30
     assert sorted(read) == [0, 0, 1]
+
+
+def test_each_worker_reads_streams_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_folder(tmp_path, {4: [[6]] * 8})
+    batches = ShardBatches(folder, Batching(batch_size=3, streams=4, seed=1))
+    read = []
+    original = pq.ParquetFile
+
+    def counted(file: Any) -> Any:
+        read.append(file.name)
+        return original(file)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    for first in (0, 5):
+        read.clear()
+        for worker in range(2):
+            assert len(list(batches.read(0, first + worker, 2))) in ((16 - first) // 2, (17 - first) // 2)
+        assert len(read) == len(set(read)) == 8
 
 
 # Columns.
@@ -348,7 +388,8 @@ def test_any_list_column_of_the_buckets_length_is_stacked(tmp_path: Path) -> Non
         ({"batch_size": 1, "columns": ("labels",)}, "has no column 'labels'; its columns are input_ids, attention"),
         (
             {"batch_size": 10, "world_size": 2, "drop_last": True, "buckets": (4, 8)},
-            r"drop_last leaves no batch: buckets have \{4: 19, 8: 16\} rows, and 2 ranks need \{4: 20, 8: 20\}",
+            r"drop_last leaves no batch: buckets have \{4: 19, 8: 16\} rows, and the 2 streams of all ranks need "
+            r"\{4: 20, 8: 20\}",
         ),
     ],
 )
@@ -371,6 +412,7 @@ def test_a_state_is_refused_where_the_order_would_be_another(folder: str, tmp_pa
         ({"seed": 9}, "settings.seed: 0 before, 9 now"),
         ({"batch_size": 3}, "settings.batch_size: 2 before, 3 now"),
         ({"world_size": 3}, "settings.world_size: 2 before, 3 now"),
+        ({"streams": 2}, "settings.streams: 1 before, 2 now"),
         ({"shuffle": False}, "settings.shuffle: true before, false now"),
         ({"window_tokens": 5}, "settings.window_tokens: 8388608 before, 5 now"),
         ({"drop_last": True}, "settings.drop_last: false before, true now"),
@@ -507,7 +549,7 @@ def test_the_data_loader_resumed_gives_the_batches_of_the_iterator(torch: Any, f
     chance = random.Random(num_workers)
     seen: list[int] = []
     for rank in range(2):
-        batching = Batching(batch_size=3, seed=4, rank=rank, world_size=2)
+        batching = Batching(batch_size=3, seed=4, rank=rank, world_size=2, streams=max(1, num_workers - 1))
         expected = [numbers(batch) for epoch in (0, 1) for batch in ShardBatches(folder, batching).read(epoch)]
         found: list[list[int]] = []
         state = ShardBatches(folder, batching).state_dict()
