@@ -207,7 +207,7 @@ class ShardDataset(IterableDataset):
         for epoch in range(dataset.epoch, 3):
             dataset.set_epoch(epoch)
             for num_batches, batch in enumerate(loader, 1):
-                loss = model(**batch)
+                loss = model(batch["input_ids"], batch["attention_mask"])
                 state = dataset.state_after(num_batches)
     """
 

@@ -100,7 +100,7 @@ def with_workers(batches: ShardBatches, num_workers: int) -> Iterator[Batch]:
 def forkserver() -> Any:
     """Makes processes quickly: a fork of this one, which has threads, may hang, and all imports anew take seconds."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipelines.loader"])
+    context.set_forkserver_preload(["pipelines.loader", "pipelines.tokenize_corpus", "hypothesis", "pytest"])
     return context
 
 
