@@ -279,7 +279,7 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
         "shards": shards,
     }
     write_json(files.join(output, MANIFEST), manifest)
-    files.write_text(files.join(output, CARD), dataset_card(manifest))
+    files.write_text(files.join(output, CARD), dataset_card(buckets))
     files.write_text(files.join(output, SUCCESS), "")
     files.delete(files.join(output, files.TEMPORARY), files.join(output, TASKS_FOLDER, files.TEMPORARY))
     return manifest
