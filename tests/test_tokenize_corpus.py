@@ -615,7 +615,9 @@ def test_a_corpus_without_text_gives_no_shards(tokenizer: Path, tmp_path: Path, 
     manifest = tokenize_corpus(project(tmp_path / "a.parquet", tokenizer, tmp_path / "out"))
     assert manifest["counts"].get("documents", 0) == len(texts) == parts_of_documents(manifest["counts"])
     assert (manifest["buckets"], manifest["shards"]) == ({}, [])
-    assert set(contents(tmp_path / "out")) == {"_SUCCESS", "_manifest.json", "_plan.json", "_tasks/00000.json"}
+    assert set(contents(tmp_path / "out")) == {
+        *(".huggingface.yaml", "_SUCCESS", "_manifest.json", "_plan.json", "_tasks/00000.json"),
+    }
 
 
 # Run again.
