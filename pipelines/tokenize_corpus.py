@@ -21,6 +21,7 @@ from pipelines import files
 from pipelines.buckets import add_ends, bucket_of, cut_rows
 from pipelines.config import Corpus, Project, Shards
 from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
+from pipelines.dataset_card import CARD, dataset_card
 from pipelines.documents import Batch, read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
 from pipelines.runners import run_pipeline
@@ -76,7 +77,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, _PLAN, TASKS_FOLDER, files.TEMPORARY)
+    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)
     files.delete(*(files.join(folder, name) for name in names), *shards)
 
 
@@ -279,6 +280,7 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
         "shards": shards,
     }
     write_json(files.join(output, MANIFEST), manifest)
+    files.write_text(files.join(output, CARD), dataset_card(buckets))
     files.write_text(files.join(output, SUCCESS), "")
     files.delete(files.join(output, files.TEMPORARY), files.join(output, TASKS_FOLDER, files.TEMPORARY))
     return manifest

@@ -415,7 +415,14 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
     tasks = read_json(f"{finished}/_plan.json")["tasks"]
     assert len(tasks) > 5
     entries = {f"_tasks/{name}.json" for name in tasks}
-    assert set(contents(finished)) == {*listed, *entries, "_manifest.json", "_plan.json", "_SUCCESS"}
+    assert set(contents(finished)) == {
+        *listed,
+        *entries,
+        ".huggingface.yaml",
+        "_manifest.json",
+        "_plan.json",
+        "_SUCCESS",
+    }
     assert {path.name for path in finished.rglob("*") if path.is_dir()} == {*(f"bucket={n}" for n in BUCKETS), "_tasks"}
     for shard in manifest["shards"]:
         table = pq.ParquetFile(finished / shard["path"]).read()
@@ -621,7 +628,9 @@ def test_a_corpus_without_text_gives_no_shards(tokenizer: Path, tmp_path: Path, 
     manifest = tokenize_corpus(project(tmp_path / "a.parquet", tokenizer, tmp_path / "out"))
     assert manifest["counts"].get("documents", 0) == len(texts) == parts_of_documents(manifest["counts"])
     assert (manifest["buckets"], manifest["shards"]) == ({}, [])
-    assert set(contents(tmp_path / "out")) == {"_SUCCESS", "_manifest.json", "_plan.json", "_tasks/00000.json"}
+    assert set(contents(tmp_path / "out")) == {
+        *(".huggingface.yaml", "_SUCCESS", "_manifest.json", "_plan.json", "_tasks/00000.json"),
+    }
 
 
 # Run again.
@@ -682,7 +691,7 @@ def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
     after = times(tmp_path)
     again = {path for path in before if after[path] != before[path]}
     shards = {shard["path"] for shard in read_json(f"{tmp_path}/_tasks/00003.json")["shards"]}
-    assert again == {*shards, "_tasks/00003.json", "_plan.json", "_manifest.json", "_SUCCESS"}
+    assert again == {*shards, "_tasks/00003.json", "_plan.json", "_manifest.json", ".huggingface.yaml", "_SUCCESS"}
 
 
 def test_an_entry_that_was_cut_off_is_named(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
