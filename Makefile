@@ -14,7 +14,7 @@ $(READY): pyproject.toml
 	$(RUN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-.PHONY: help env train tokenize bench test lint types check clean
+.PHONY: help env train tokenize report bench test lint types check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ train: $(READY)  ## job 1: learn a tokenizer; CONFIG=file.yaml, ARGS="--section.
 
 tokenize: $(READY)  ## job 2: write training shards; CONFIG=file.yaml, ARGS="--section.setting value"
 	$(RUN)/tokenmill tokenize --config $(CONFIG) $(ARGS)
+
+report: $(READY)  ## a page about the tokenizer; CONFIG=file.yaml, ARGS="--section.setting value"
+	$(RUN)/tokenmill report --config $(CONFIG) $(ARGS)
 
 # The peers live in an environment of their own.
 $(BENCH_READY): pyproject.toml benchmarks/requirements.txt

@@ -50,6 +50,7 @@ class Tokenizer:
 
     Attributes:
         words, alphabet, merges, special_roles, special_tokens: see `bpe_core.model.Model`.
+        base_ids: the id of each base symbol.
     """
 
     def __init__(self, model: Model) -> None:
@@ -67,9 +68,9 @@ class Tokenizer:
         symbols = dict(ids)
         for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
             symbols.setdefault(token.content.encode(), token.id)
-        base_ids = {symbol: symbols[symbol] for symbol in self.alphabet.symbols}
+        self.base_ids = {symbol: symbols[symbol] for symbol in self.alphabet.symbols}
         whole_words = ids if model.ignore_merges else None
-        self._encoder = Encoder(self.alphabet, base_ids, self.merges, model.ranked_by, whole_words)
+        self._encoder = Encoder(self.alphabet, self.base_ids, self.merges, model.ranked_by, whole_words)
         self._unknown_id = self.special_id("unk")
         # What is looked for in texts, where special tokens are letters and where they are tokens.
         self._found = {
