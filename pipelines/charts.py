@@ -1,7 +1,7 @@
 """Charts as SVG that takes colours and font from the page around it, the same bytes for the same figures.
 
-A series differs from the others by its dashes as well as by its colour. Needs matplotlib, which is imported when a chart
-is drawn.
+A series differs from the others by its dashes as well as by its colour. Needs matplotlib, which is imported when a
+chart is drawn.
 """
 
 import io
@@ -121,7 +121,7 @@ def _mark(axes: "Axes", x: Axis, y: Axis) -> None:
         axis.set_label_text(given.label)
     axes.grid(color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(length=0)
+    axes.tick_params(which="both", length=0)
     for side in axes.spines.values():
         side.set_visible(False)
 

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from rich.console import Console
 
 from bpe_core.alphabet import MARKER
-from bpe_core.characters import UNICODE_VERSION
 from bpe_core.merges import learn_merges
 from bpe_core.model import symbol_pairs
 from bpe_core.tokenizer import Tokenizer
@@ -41,6 +40,7 @@ _NUM_WORDS = 6
 _NUM_SIZES = 24
 _POINTS = 400  # of a curve
 _NUM_EXAMPLES = 8
+_MOST_TICKS = 8
 _ENDS = 20  # merges shown from either end
 _GLUED = 0x110000  # As in report.js.
 
@@ -191,8 +191,9 @@ def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> l
     """Returns how often each pair occurred when it was merged: as job 1 wrote it down, or over its word counts."""
     folder = settings.tokenizer or ""
     manifest = (None if folder.endswith(".json") else read_json(files.join(folder, MANIFEST))) or {}
-    if manifest.get("tokenizer", {}).get("fingerprint") == tokenizer.fingerprint:
-        return list(manifest["merges"]["counts"])
+    counts = manifest.get("merges", {}).get("counts", [])
+    if manifest and len(counts) == len(tokenizer.merges):
+        return list(counts)
     train = project.train
     counts_folder = train and (train.from_counts or files.join(train.output, "word_counts"))
     if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
@@ -201,9 +202,7 @@ def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> l
     if cut_as.get("pattern") != list(tokenizer.words.expressions) or tokenizer.model.ranked_by != "merge":
         return None
     word_counts, _ = read_word_counts(counts_folder)
-    again = learn_merges(
-        word_counts, num_merges=len(tokenizer.merges), resume_from=symbol_pairs(tokenizer.model)
-    )
+    again = learn_merges(word_counts, num_merges=len(tokenizer.merges), resume_from=symbol_pairs(tokenizer.model))
     return again.counts.tolist()
 
 
@@ -271,11 +270,15 @@ def _sizes_figure(sweep: dict[str, Any]) -> Figure:
     chart = charts.line_chart(
         "sizes",
         [charts.Line([row[0] for row in rows], [row[2] for row in rows])],
-        charts.Axis("entries of the vocabulary", log=True, ticks=[row[0] for row in rows]),
+        _sizes_axis([row[0] for row in rows]),
         charts.Axis("tokens per character"),
         marked_x=recommended["vocab_size"],
     )
     return Figure("sizes", title, summary, columns, rows, chart=chart)
+
+
+def _sizes_axis(sizes: Sequence[int]) -> charts.Axis:
+    return charts.Axis("entries of the vocabulary", log=True, ticks=sizes if len(sizes) <= _MOST_TICKS else ())
 
 
 def _whole_figure(sweep: dict[str, Any]) -> Figure:
@@ -292,7 +295,7 @@ def _whole_figure(sweep: dict[str, Any]) -> Figure:
     chart = charts.line_chart(
         "whole",
         [charts.Line(x, [row[1 + number] for row in rows]) for number in range(len(names))],
-        charts.Axis("entries of the vocabulary", log=True, ticks=x),
+        _sizes_axis(x),
         charts.Axis("words that are one token", percent=True),
         marked_x=best[0],
     )
@@ -379,7 +382,14 @@ def _buckets_figure(tokenizer: Tokenizer, project: Project) -> Figure:
         return Figure("buckets", title, absent="The training data was written with another tokenizer.")
     columns = ("bucket", "shards", "rows", "tokens", "padding", "padding_share")
     rows = [
-        (int(bucket), of["shards"], of["rows"], of["tokens"], int(bucket) * of["rows"] - of["tokens"], of["padding_share"])
+        (
+            int(bucket),
+            of["shards"],
+            of["rows"],
+            of["tokens"],
+            int(bucket) * of["rows"] - of["tokens"],
+            of["padding_share"],
+        )
         for bucket, of in manifest["buckets"].items()
     ]
     tokens, padding = sum(row[3] for row in rows), sum(row[4] for row in rows)
