@@ -85,7 +85,7 @@ def bar_chart(name: str, labels: Sequence[str], parts: Sequence[Sequence[float]]
         for place, end, note in zip(places, ends, notes, strict=True):
             axes.annotate(note, (end, place), (4, 0), textcoords="offset points", va="center", color=_INK)
         axes.set_yticks(places, labels)
-        axes.invert_yaxis()
+        axes.set_ylim(len(labels) - 0.5, -0.5)
         axes.set_xlim(0, max(ends, default=0) * 1.3 or 1)
         _mark(axes, x, Axis(""))
         axes.grid(visible=False, axis="y")
@@ -134,7 +134,7 @@ def _svg(name: str, height: float, draw: Callable[["Axes"], None]) -> str:
         "svg.hashsalt": name,  # Names inside the drawing follow from it.
         "svg.fonttype": "none",  # Letters stay letters, of the page's font.
         "text.parse_math": False,
-        "font.size": 10,
+        "font.size": 11,
         "hatch.linewidth": 1.5,
         **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _INK),
     }
@@ -153,7 +153,7 @@ def _of_page(name: str, drawing: str) -> str:
     svg = drawing[drawing.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'^(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'^(<svg[^>]*?) height="[^"]*"', r"\1", svg))
-    svg = re.sub(r"font: ([\d.]+px)[^;\"]*", r"font-size: \1", svg)
+    svg = re.sub(r"font-family: [^;\"]*; ?", "", svg)
     for colour, of_page in _OF_PAGE.items():
         svg = svg.replace(colour, of_page)
     used = set(re.findall(r'(?:href="|url\()#([\w-]+)', svg))

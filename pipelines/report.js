@@ -463,12 +463,12 @@ const tokenmill = (() => {
     const made = rank < 0 ? kind : `${written[merges[3 * rank]]} + ${written[merges[3 * rank + 1]]}`;
     const hex = Array.from(token, (byte) => byte.toString(16).padStart(2, "0")).join(" ");
     const cells = [
-      element("th", { scope: "row" }, String(id)),
+      element("th", { scope: "row", className: "number" }, String(id)),
       element("td", { className: "written" }, written[id]),
       element("td", { className: "written" }, made),
-      element("td", {}, rank < 0 ? "" : number(rank)),
+      element("td", { className: "number" }, rank < 0 ? "" : number(rank)),
     ];
-    if (tokenmill.counts()) cells.push(element("td", {}, rank < 0 ? "" : number(countOf(id))));
+    if (tokenmill.counts()) cells.push(element("td", { className: "number" }, rank < 0 ? "" : number(countOf(id))));
     cells.push(element("td", { className: "hex" }, hex));
     return element("tr", {}, ...cells);
   }

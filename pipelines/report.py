@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow.compute as pc
 from rich.console import Console
 
 from bpe_core.alphabet import MARKER
@@ -36,6 +37,8 @@ HTML, JSON = "report.html", "report.json"
 
 _NUM_SAMPLES = 6
 _SAMPLE_CHARACTERS = 400
+_LOOKED_AT = 20  # documents to choose a sample from
+_EXAMPLE_CHARACTERS = 24
 _NUM_WORDS = 6
 _NUM_SIZES = 24
 _POINTS = 400  # of a curve
@@ -101,7 +104,7 @@ def make_report(project: Project, name: str) -> str:
             files.delete(path)
         else:
             files.write_text(path, _csv(figure))
-    files.write_text(files.join(settings.output, JSON), json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+    files.write_text(files.join(settings.output, JSON), json.dumps(content, ensure_ascii=False) + "\n")
     path = files.join(settings.output, HTML)
     files.write_text(path, page)
     files.delete(files.join(settings.output, files.TEMPORARY))
@@ -160,11 +163,12 @@ def _samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
         batch = next(read_task(tasks[number * len(tasks) // _NUM_SAMPLES], corpus, Counter()), None)
         if batch is None or len(batch.texts) == 0:
             continue
-        row = number * len(batch.texts) // _NUM_SAMPLES
-        text = batch.texts[row].as_py()
-        short = text if len(text) <= _SAMPLE_CHARACTERS else text[:_SAMPLE_CHARACTERS]
+        # The longest of some documents: many a corpus holds a title or a line among them.
+        first = number * len(batch.texts) // _NUM_SAMPLES
+        sizes = pc.utf8_length(batch.texts.slice(first, _LOOKED_AT)).to_numpy()
+        row = first + int(sizes.argmax())
         name = batch.path.replace("\\", "/").rpartition("/")[2]
-        found.append((f"{name}, row {batch.rows[row]:,}", short))
+        found.append((f"{name}, row {batch.rows[row]:,}", batch.texts[row].as_py()[:_SAMPLE_CHARACTERS]))
     return found
 
 
@@ -223,7 +227,7 @@ def _figures(tokenizer: Tokenizer, counts: list[int] | None, project: Project, s
 def _merges_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
     spelled = list(map(_written, tokenizer.tokens(range(tokenizer.vocab_size))))
     pairs = [[spelled[id_] for id_ in merge] for merge in tokenizer.merges.tolist()]
-    columns = ("rank", "left", "right", "token")
+    columns = ("merge", "left", "right", "token")
     title = "How often each pair occurred when it was merged"
     ranks = range(len(pairs))
     if counts is None or not pairs:
@@ -241,7 +245,7 @@ def _merges_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
         f"{rows[-1][1]} + {rows[-1][2]}, joined {counts[-1]:,}."
     )
     shown = [rows[rank] for rank in _spaced(len(rows), 30)]
-    return Figure("merges", title, summary, (*columns, "occurrences"), rows, chart=chart, shown=shown)
+    return Figure("merges", title, summary, (*columns, "count"), rows, chart=chart, shown=shown)
 
 
 def _spaced(size: int, number: int) -> list[int]:
@@ -417,13 +421,17 @@ def _audit_figure(settings: Report) -> Figure:
         (
             found["name"],
             len(found["entries"]),
-            [_written(entry["token"]) for entry in found["entries"][:_NUM_EXAMPLES]],
             found["meaning"],
+            [_shortened(_written(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
         )
         for found in audit["findings"]
     ]
     summary = f"The first {_NUM_EXAMPLES} of each finding are shown."
-    return Figure("audit", title, summary, ("finding", "entries", "examples", "meaning"), rows)
+    return Figure("audit", title, summary, ("finding", "entries", "meaning", "examples"), rows)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _EXAMPLE_CHARACTERS else text[:_EXAMPLE_CHARACTERS] + "…"
 
 
 def _vocabulary_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
@@ -442,7 +450,7 @@ def _vocabulary_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure
         )
         for id_, token in enumerate(tokens)
     ]
-    columns = ("id", "token", "bytes", "made_by", "merge", "occurrences")
+    columns = ("id", "token", "bytes", "made_by", "merge", "count")
     return Figure("vocabulary", "All entries", f"{len(rows):,} entries.", columns, rows)
 
 
