@@ -108,9 +108,9 @@ def short_number(value: float) -> str:
 def _mark(axes: "Axes", x: Axis, y: Axis) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+    axes.set_xscale("log" if x.log else "linear")
+    axes.set_yscale("log" if y.log else "linear")
     for axis, given in ((axes.xaxis, x), (axes.yaxis, y)):
-        if given.log:
-            axis._set_axes_scale("log")
         if given.ticks:
             axis.set_ticks(list(given.ticks))
             axis.set_minor_locator(NullLocator())

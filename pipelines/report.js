@@ -67,7 +67,7 @@ const tokenmill = (() => {
   // Bytes and characters of UTF-8.
 
   const toBytes = new TextEncoder(); // Lone surrogates become U+FFFD.
-  const toText = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  const toText = new TextDecoder("utf-8", { ignoreBOM: true }); // What is not UTF-8 becomes U+FFFD.
 
   function widthOf(lead) {
     return lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
@@ -86,8 +86,7 @@ const tokenmill = (() => {
   const SPACE = "[\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
   const spaceBefore = new RegExp(`${SPACE}+$`, "u");
   const spaceAfter = new RegExp(`^${SPACE}+`, "u");
-  const wordEnds = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]$/u;
-  const wordStarts = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
+  const startsWord = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 
   function normalized(text) {
     const form = data.unicode === "none" ? text : text.normalize(data.unicode);
@@ -108,7 +107,9 @@ const tokenmill = (() => {
         let stop = start + match[0].length;
         if (token.special && passesSpecial) continue;
         const [before, after] = [text.slice(0, start), text.slice(stop)];
-        if (token.single_word && (wordEnds.test(before.slice(-2)) || wordStarts.test(after))) continue;
+        // Chromium 156 finds no character beyond U+FFFF with a set before `$`; so the last one is taken by itself.
+        const last = [...before.slice(-2)].at(-1) ?? "";
+        if (token.single_word && (startsWord.test(last) || startsWord.test(after))) continue;
         if (token.lstrip) start = Math.max(end, before.replace(spaceBefore, "").length);
         if (token.rstrip) stop = text.length - after.replace(spaceAfter, "").length;
         if (start >= stop) continue; // The token before has taken all of it.
@@ -298,31 +299,34 @@ const tokenmill = (() => {
 
   /** Returns bytes as text, those that are not UTF-8 as \xNN. */
   function decoded(bytes) {
-    try {
-      return toText.decode(bytes);
-    } catch {
-      let text = "";
-      for (let at = 0; at < bytes.length; ) {
-        const width = widthOf(bytes[at]);
-        try {
-          text += toText.decode(bytes.subarray(at, at + width));
-          at += width;
-        } catch {
-          text += `\\x${bytes[at].toString(16).padStart(2, "0")}`;
-          at += 1;
-        }
+    const whole = toText.decode(bytes);
+    if (!whole.includes("\ufffd")) return whole;
+    let text = "";
+    for (let at = 0; at < bytes.length; ) {
+      const width = widthOf(bytes[at]);
+      const character = toText.decode(bytes.subarray(at, at + width));
+      // U+FFFD itself is three bytes wide.
+      const isWhole = character !== "\ufffd" || (width === 3 && bytes[at] === 0xef && bytes[at + 1] === 0xbf);
+      if (isWhole && [...character].length === 1) {
+        text += character;
+        at += width;
+      } else {
+        text += `\\x${bytes[at].toString(16).padStart(2, "0")}`;
+        at += 1;
       }
-      return text;
     }
+    return text;
   }
 
-  function spelling(id) {
-    const token = tokens()[id];
-    const glued = data.kind === "char" && !added.has(id) && token.at(-1) === 0xff;
-    return glued ? decoded(token.subarray(0, -1)) + data.end_of_word : decoded(token);
-  }
+  /** Every id's token as people read it, see `readable`. */
+  const spelled = once(() =>
+    tokens().map((token, id) => {
+      const glued = data.kind === "char" && !added.has(id) && token.at(-1) === 0xff;
+      return readable(glued ? decoded(token.subarray(0, -1)) + data.end_of_word : decoded(token));
+    })
+  );
 
-  return { data, added, tokens, merges, counts, encode, readable, spelling };
+  return { data, added, tokens, merges, counts, encode, spelled };
 })();
 
 {
@@ -352,25 +356,35 @@ const tokenmill = (() => {
   }
 
   function tokenSpan(id, index) {
-    const shown = tokenmill.readable(tokenmill.spelling(id)).replaceAll("⏎", "⏎\n");
+    const shown = tokenmill.spelled()[id].replaceAll("⏎", "⏎\n");
     const span = element("span", { className: `token colour-${index % 4}`, title: `id ${id}` }, shown);
     if (tokenmill.added.has(id)) span.classList.add("special");
     return span;
   }
 
+  let typedIds = [];
+
+  /** The table is made when it is looked at. */
+  function showRows() {
+    const rows = byId("typed-table").open ? typedIds.map(tokenRow) : [];
+    byId("typed-rows").replaceChildren(...rows);
+  }
+
+  function tokenRow(id, index) {
+    return element(
+      "tr",
+      {},
+      element("th", { scope: "row" }, number(index + 1)),
+      element("td", { className: "written" }, tokenmill.spelled()[id].replaceAll(" ", "␣")),
+      element("td", {}, String(id))
+    );
+  }
+
   function showTokens(text, ids) {
     const shown = ids.slice(0, LARGEST_SHOWN);
-    const rows = shown.map((id, index) =>
-      element(
-        "tr",
-        {},
-        element("th", { scope: "row" }, number(index + 1)),
-        element("td", { className: "written" }, tokenmill.readable(tokenmill.spelling(id)).replaceAll(" ", "␣")),
-        element("td", {}, String(id))
-      )
-    );
     byId("typed-tokens").replaceChildren(...shown.map(tokenSpan));
-    byId("typed-rows").replaceChildren(...rows);
+    typedIds = shown;
+    showRows();
     byId("typed-ids").value = ids.join(" ");
     const characters = [...text].length;
     const bytes = new TextEncoder().encode(text).length;
@@ -405,6 +419,7 @@ const tokenmill = (() => {
 
   if (tokenmill.data.scanner) {
     byId("box").hidden = false;
+    byId("typed-table").addEventListener("toggle", showRows);
     for (const name of ["escapes", "allow-special"]) byId(name)?.addEventListener("input", encodeTyped);
     byId("typed").addEventListener("input", () => {
       clearTimeout(later);
@@ -420,7 +435,7 @@ const tokenmill = (() => {
   const merges = tokenmill.merges();
   for (let rank = merges.length / 3 - 1; rank >= 0; rank -= 1) mergeOf[merges[3 * rank + 2]] = rank;
 
-  const written = tokenmill.tokens().map((token, id) => tokenmill.readable(tokenmill.spelling(id)).replaceAll(" ", "␣"));
+  const written = tokenmill.spelled().map((token) => token.replaceAll(" ", "␣"));
   const searched = written.map((token) => token.replaceAll("␣", " ").toLowerCase());
 
   const countOf = (id) => (mergeOf[id] < 0 || !tokenmill.counts() ? -1 : tokenmill.counts()[mergeOf[id]]);

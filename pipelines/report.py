@@ -37,6 +37,7 @@ HTML, JSON = "report.html", "report.json"
 
 _NUM_SAMPLES = 6
 _SAMPLE_CHARACTERS = 400
+_SAMPLE_LINES = 10
 _LOOKED_AT = 20  # documents to choose a sample from
 _EXAMPLE_CHARACTERS = 24
 _NUM_WORDS = 6
@@ -168,8 +169,13 @@ def _samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
         sizes = pc.utf8_length(batch.texts.slice(first, _LOOKED_AT)).to_numpy()
         row = first + int(sizes.argmax())
         name = batch.path.replace("\\", "/").rpartition("/")[2]
-        found.append((f"{name}, row {batch.rows[row]:,}", batch.texts[row].as_py()[:_SAMPLE_CHARACTERS]))
+        found.append((f"{name}, row {batch.rows[row]:,}", _start(batch.texts[row].as_py())))
     return found
+
+
+def _start(text: str) -> str:
+    """Returns the first lines of a text, from the first that is not blank."""
+    return "".join(text.strip().splitlines(keepends=True)[:_SAMPLE_LINES])[:_SAMPLE_CHARACTERS]
 
 
 # Figures.
@@ -207,7 +213,7 @@ def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> l
         return None
     word_counts, _ = read_word_counts(counts_folder)
     again = learn_merges(word_counts, num_merges=len(tokenizer.merges), resume_from=symbol_pairs(tokenizer.model))
-    return again.counts.tolist()
+    return [int(count) for count in again.counts]
 
 
 def _figures(tokenizer: Tokenizer, counts: list[int] | None, project: Project, settings: Report) -> list[Figure]:
