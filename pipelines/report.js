@@ -291,6 +291,7 @@ const tokenmill = (() => {
     return text.replace(hidden, (character) => {
       if (character === "\n") return "⏎";
       if (character === "\t") return "⇥";
+      if (character === "\r") return "\\r";
       const code = character.codePointAt(0).toString(16);
       const [letter, width] = code.length > 4 ? ["U", 8] : code.length > 2 ? ["u", 4] : ["x", 2];
       return `\\${letter}${code.padStart(width, "0")}`;

@@ -41,10 +41,12 @@ _SAMPLE_LINES = 10
 _LOOKED_AT = 20  # documents to choose a sample from
 _EXAMPLE_CHARACTERS = 24
 _NUM_WORDS = 6
+_LONGEST_WORD = 14  # characters, of words that are chosen
 _NUM_SIZES = 24
 _POINTS = 400  # of a curve
 _NUM_EXAMPLES = 8
 _MOST_TICKS = 8
+_SHOWN = 30  # rows of a long table
 _ENDS = 20  # merges shown from either end
 _GLUED = 0x110000  # As in report.js.
 
@@ -209,10 +211,13 @@ def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> l
     if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
         return None
     cut_as = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})
-    if cut_as.get("pattern") != list(tokenizer.words.expressions) or tokenizer.model.ranked_by != "merge":
+    if cut_as.get("pattern") != list(tokenizer.words.expressions):
         return None
-    word_counts, _ = read_word_counts(counts_folder)
-    again = learn_merges(word_counts, num_merges=len(tokenizer.merges), resume_from=symbol_pairs(tokenizer.model))
+    try:
+        pairs = symbol_pairs(tokenizer.model)
+    except ValueError:  # Its merges are in no order that they could have been learned in, such as Llama 3's.
+        return None
+    again = learn_merges(read_word_counts(counts_folder)[0], num_merges=len(pairs), resume_from=pairs)
     return [int(count) for count in again.counts]
 
 
@@ -231,7 +236,7 @@ def _figures(tokenizer: Tokenizer, counts: list[int] | None, project: Project, s
 
 
 def _merges_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
-    spelled = list(map(_written, tokenizer.tokens(range(tokenizer.vocab_size))))
+    spelled = list(map(_written, _spellings(tokenizer)))
     pairs = [[spelled[id_] for id_ in merge] for merge in tokenizer.merges.tolist()]
     columns = ("merge", "left", "right", "token")
     title = "How often each pair occurred when it was merged"
@@ -239,7 +244,7 @@ def _merges_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
     if counts is None or not pairs:
         rows: list[tuple[Any, ...]] = [(rank, *pair) for rank, pair in zip(ranks, pairs, strict=True)]
         summary = "How often the pairs occurred is not known: there are no word counts beside this tokenizer."
-        return Figure("merges", title, summary, columns, rows)
+        return Figure("merges", title, summary, columns, rows, shown=_some(rows))
     rows = [(rank, *pair, count) for rank, pair, count in zip(ranks, pairs, counts, strict=True)]
     kept = _spaced(len(rows), _POINTS)
     line = charts.Line([rank + 1 for rank in kept], [counts[rank] for rank in kept])
@@ -250,8 +255,11 @@ def _merges_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
         f"The first merge, {rows[0][1]} + {rows[0][2]}, joined {counts[0]:,} pairs; the last of {len(rows):,}, "
         f"{rows[-1][1]} + {rows[-1][2]}, joined {counts[-1]:,}."
     )
-    shown = [rows[rank] for rank in _spaced(len(rows), 30)]
-    return Figure("merges", title, summary, (*columns, "count"), rows, chart=chart, shown=shown)
+    return Figure("merges", title, summary, (*columns, "count"), rows, chart=chart, shown=_some(rows))
+
+
+def _some(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [rows[place] for place in _spaced(len(rows), _SHOWN)]
 
 
 def _spaced(size: int, number: int) -> list[int]:
@@ -259,7 +267,7 @@ def _spaced(size: int, number: int) -> list[int]:
     return sorted(set((np.geomspace(1, size, number).round().astype(int) - 1).tolist())) if size else []
 
 
-_NO_SWEEP = "No sweep over vocabulary sizes was made: set report.sweep to the JSON file that `tokenmill sweep` writes."
+_NO_SWEEP = "No sweep over vocabulary sizes was made: set report.sweep to the JSON file that tokenmill sweep writes."
 
 
 def _sweep(settings: Report) -> dict[str, Any]:
@@ -326,7 +334,7 @@ def _chosen_words(tokenizer: Tokenizer, settings: Report, sweep: dict[str, Any])
     for number in range(_NUM_WORDS):
         part = made[number * len(made) // _NUM_WORDS : (number + 1) * len(made) // _NUM_WORDS]
         texts = (tokenizer.decode([id_], errors="ignore") for id_ in part)
-        word = max((text for text in texts if text.strip().isalpha()), key=len, default="")
+        word = max((t for t in texts if t.strip().isalpha() and len(t) <= _LONGEST_WORD), key=len, default="")
         if len(word.strip()) > 1 and word not in chosen:
             chosen.append(word)
     return chosen
@@ -387,7 +395,7 @@ def _buckets_figure(tokenizer: Tokenizer, project: Project) -> Figure:
     title = "Rows of training data by bucket, and their padding"
     manifest = (read_json(files.join(project.shards.output, MANIFEST)) if project.shards else None) or {}
     if not manifest.get("buckets"):
-        return Figure("buckets", title, absent="No training data was written with `tokenmill tokenize` yet.")
+        return Figure("buckets", title, absent="No training data was written with tokenmill tokenize yet.")
     if manifest["tokenizer"] != tokenizer.fingerprint:
         return Figure("buckets", title, absent="The training data was written with another tokenizer.")
     columns = ("bucket", "shards", "rows", "tokens", "padding", "padding_share")
@@ -444,7 +452,7 @@ def _vocabulary_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure
     tokens = tokenizer.token_bytes()
     added = {token.id: "special" if token.special else "added" for token in tokenizer.added_tokens}
     rank_of = {made: rank for rank, made in reversed(list(enumerate(tokenizer.merges[:, 2].tolist())))}
-    spelled = [_written(token) if token else "" for token in _spellings(tokenizer)]
+    spelled = list(map(_written, _spellings(tokenizer)))
     rows = [
         (
             id_,
