@@ -108,8 +108,11 @@ def short_number(value: float) -> str:
 def _mark(axes: "Axes", x: Axis, y: Axis) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-    axes.set_xscale("log" if x.log else "linear")
-    axes.set_yscale("log" if y.log else "linear")
+    # Setting a scale, also the one that is there, takes away the ticks that were set.
+    if x.log:
+        axes.set_xscale("log")
+    if y.log:
+        axes.set_yscale("log")
     for axis, given in ((axes.xaxis, x), (axes.yaxis, y)):
         if given.ticks:
             axis.set_ticks(list(given.ticks))

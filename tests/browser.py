@@ -4,6 +4,7 @@ import base64
 import fcntl
 import json
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -140,15 +141,15 @@ class Browser:
         """Reads messages until something is done; the answer with this number goes into `answer`."""
         stop = time.monotonic() + _WAIT_SECONDS
         while not is_done():
-            if time.monotonic() > stop:
-                raise RuntimeError("the browser does not answer")
-            message = self._next()
+            message = self._next(stop)
             if answer is not None and message.get("id") == number:
                 answer.update(message)
             self._note(message)
 
-    def _next(self) -> dict[str, Any]:
+    def _next(self, stop: float) -> dict[str, Any]:
         while b"\0" not in self._read:
+            if not select.select([self._answers], [], [], max(0, stop - time.monotonic()))[0]:
+                raise RuntimeError(f"the browser does not answer within {_WAIT_SECONDS} s")
             block = os.read(self._answers, 1 << 20)
             if not block:
                 raise RuntimeError("the browser has ended")

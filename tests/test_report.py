@@ -352,6 +352,7 @@ def test_a_chart_takes_colours_from_the_page_and_no_name_twice() -> None:
         for name in ("one", "two")
     ]
     drawings.append(charts.bar_chart("three", ["字", "b"], [[1, 2], [2, 1]], ["x", "y"], charts.Axis("x")))
+    assert re.findall(r">([^<\s]+)</text>", drawings[2])[-5:] == ["x", "字", "b", "x", "y"]
     ids = [id_ for drawing in drawings for id_ in re.findall(r' id="([^"]*)"', drawing)]
     assert len(set(ids)) == len(ids) > 0
     for drawing in drawings:
