@@ -1,5 +1,5 @@
-// The tokenizer and the tables of a report. `tokenmill.encode` gives the ids that `Tokenizer.encode` gives: words are cut
-// by the same compiled tables (bpe_core/scanner.py), merged by the same ranks (bpe_core/word_merging.py).
+// The tokenizer and the tables of a report. `tokenmill.encode` gives the ids that `Tokenizer.encode` gives: words are
+// cut by the same compiled tables (bpe_core/scanner.py) and merged by the same ranks (bpe_core/word_merging.py).
 "use strict";
 
 const tokenmill = (() => {
@@ -277,7 +277,8 @@ const tokenmill = (() => {
     if (id > UNKNOWN) return id;
     if (data.unknown_id === null) {
       const character = String.fromCodePoint(UNKNOWN - id);
-      throw new RangeError(`${readable(character)} is not in the vocabulary, and there is no unk token to stand for it`);
+      const missing = "is not in the vocabulary, and there is no unk token to stand for it";
+      throw new RangeError(`${readable(character)} ${missing}`);
     }
     return data.unknown_id;
   }
