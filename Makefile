@@ -14,7 +14,7 @@ $(READY): pyproject.toml
 	$(RUN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-.PHONY: help env train tokenize sweep verify bench test lint types check clean
+.PHONY: help env train tokenize sweep verify report bench test lint types check clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ sweep: $(READY)  ## compare vocabulary sizes; CONFIG=file.yaml, ARGS="--section.
 
 verify: $(READY)  ## check a tokenizer, its corpus and settings; CONFIG=file.yaml, ARGS="--positives word word"
 	$(RUN)/tokenmill verify --config $(CONFIG) $(ARGS)
+
+report: $(READY)  ## a page about the tokenizer; CONFIG=file.yaml, ARGS="--section.setting value"
+	$(RUN)/tokenmill report --config $(CONFIG) $(ARGS)
 
 # The peers live in an environment of their own.
 $(BENCH_READY): pyproject.toml benchmarks/requirements.txt

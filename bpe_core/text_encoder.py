@@ -42,9 +42,9 @@ class TextEncoder:
         symbols = dict(ids)
         for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
             symbols.setdefault(token.content.encode(), token.id)
-        self._base_ids = {symbol: symbols[symbol] for symbol in model.alphabet.symbols}
+        self.base_ids = {symbol: symbols[symbol] for symbol in model.alphabet.symbols}
         whole_words = ids if model.ignore_merges else None
-        self._words = Encoder(model.alphabet, self._base_ids, model.merges, model.ranked_by, whole_words)
+        self._words = Encoder(model.alphabet, self.base_ids, model.merges, model.ranked_by, whole_words)
         unknown = model.special_roles.get("unk")
         self._unknown_id = model.special_tokens[unknown] if isinstance(unknown, str) else None
         # What is looked for in texts, where special tokens are letters and where they are tokens.
@@ -134,7 +134,7 @@ class TextEncoder:
 
     @cached_property
     def _dropout(self) -> DropoutEncoder:
-        return DropoutEncoder(self._model.alphabet, self._base_ids, self._model.merges, self._model.ranked_by)
+        return DropoutEncoder(self._model.alphabet, self.base_ids, self._model.merges, self._model.ranked_by)
 
     @property
     def _marks_ends(self) -> bool:

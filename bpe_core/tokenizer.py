@@ -42,6 +42,7 @@ class Tokenizer:
 
     Attributes:
         words, alphabet, merges, special_roles, special_tokens: see `bpe_core.model.Model`.
+        base_ids: the id of each base symbol.
     """
 
     def __init__(self, model: Model) -> None:
@@ -55,6 +56,7 @@ class Tokenizer:
         self._special = frozenset(self.special_tokens.values())
         self.added_tokens = model.added_tokens
         self._encoder = TextEncoder(model)
+        self.base_ids = self._encoder.base_ids
 
     # Making one.
 

@@ -109,7 +109,12 @@ class Words:
     @property
     def is_compiled(self) -> bool:
         """Whether the pattern is in the scanner's subset; else the `regex` package cuts, some twenty times slower."""
-        return _tables(self.expressions) is not None
+        return self.tables is not None
+
+    @property
+    def tables(self) -> Tables | None:
+        """The compiled pattern; None where it is outside the scanner's subset."""
+        return _tables(self.expressions)
 
     def normalize(self, text: str) -> str:
         """Returns the text that is cut into words: normalised, then in lower case, as far as this asks for it."""
@@ -131,7 +136,7 @@ class Words:
 
     def cut(self, data: Int8s, offsets: Int64s) -> Cut:
         """Returns where the words are of a batch of normalised texts, `data[offsets[t] : offsets[t + 1]]`."""
-        tables = _tables(self.expressions)
+        tables = self.tables
         stride = 1 if self.keep_gaps else 2
         if tables is not None:
             return Cut(*cut_texts(data, offsets, tables, self.keep_gaps), stride)

@@ -1,4 +1,4 @@
-"""The command line: `tokenmill train|tokenize|sweep|corpus|encode|decode|inspect|export|cut|verify|audit`."""
+"""The command line: `tokenmill train|tokenize|sweep|report|corpus|encode|decode|inspect|export|cut|verify|audit`."""
 
 import argparse
 import csv
@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any, get_args
 
 import numpy as np
@@ -23,6 +24,7 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.config import Corpus, load_project
 from pipelines.known_answers import known_answer_documents
+from pipelines.report import make_report, visible
 from pipelines.runners import PipelineFailed, WorkerLost
 from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import tokenize_corpus
@@ -80,11 +82,13 @@ def _parser() -> argparse.ArgumentParser:
         ("train", "job 1: learn a tokenizer from a corpus"),
         ("tokenize", "job 2: write shards"),
         ("sweep", "compare vocabulary sizes by measurement and recommend one"),
+        ("report", "write a page about a tokenizer, to look at in a browser"),
     ):
+        beam = "" if name == "report" else " [-- Beam's own flags]"
         job = commands.add_parser(
             name,
             help=purpose,
-            usage=f"tokenmill {name} --config FILE [--section.setting value ...] [-- Beam's own flags]",
+            usage=f"tokenmill {name} --config FILE [--section.setting value ...]{beam}",
             epilog=f"All settings: tokenmill {name} --config FILE --settings",
         )
         job.add_argument("--config", required=True, help="YAML file of the corpus project")
@@ -269,8 +273,10 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
         train_tokenizer(project, beam_args)
     elif args.job == "sweep":
         sweep(project, beam_args)
-    else:
+    elif args.job == "tokenize":
         tokenize_corpus(project, beam_args)
+    else:
+        make_report(project, PurePath(args.config).stem)
 
 
 def _corpus(args: argparse.Namespace) -> None:
@@ -323,8 +329,7 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     shown = Text()
     for number, token in enumerate(tokens):
-        readable = token.decode(errors="backslashreplace") if isinstance(token, bytes) else token
-        shown.append("".join(map(_visible, readable)), _COLOURS[number % len(_COLOURS)])
+        shown.append(visible(token), _COLOURS[number % len(_COLOURS)])
         if not console.is_terminal:
             shown.append("|")
     console.print(shown)
@@ -336,13 +341,6 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
         "tokens": f"{len(ids)} ({len(set(ids))} different)",
     }
     console.print("   ".join(f"{name} {count}" for name, count in counted.items()))
-
-
-def _visible(character: str) -> str:
-    """Returns what stands for a character on one line of a terminal."""
-    if character in "\n\t":
-        return "⏎" if character == "\n" else "⇥"
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
 if __name__ == "__main__":

@@ -244,6 +244,21 @@ class Sweep(_Group):
         return self.vocab_sizes or self.num_merges
 
 
+class Report(_Group):
+    """The report: where it goes, and what it shows beside the tokenizer itself."""
+
+    output: Folder = Field(description="the folder of report.html, report.json and the CSV files")
+    tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
+    words: tuple[str, ...] = Field(
+        (), description="words to show in pieces as merges grow; of the sweep, or of the vocabulary, if left out"
+    )
+    samples: tuple[str, ...] = Field(
+        (), description="texts to show in tokens; the start of some documents of the corpus if left out"
+    )
+    sweep: str | None = Field(None, description="the JSON file of a sweep over vocabulary sizes")
+    audit: str | None = Field(None, description="the JSON file of an audit of the tokens")
+
+
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
@@ -287,6 +302,7 @@ class Project(BaseSettings):
     train: Train | None = None
     shards: Shards | None = None
     sweep: Sweep | None = None
+    report: Report | None = None
     run: Run = Run()
 
     def for_training(self) -> tuple[TokenizerSettings, Train]:
@@ -332,6 +348,16 @@ class Project(BaseSettings):
         output = files.join(self.sweep.output, "tokenizer")
         train = self.train.model_copy(update={"output": output}) if self.train else Train(output=output)
         return self.model_copy(update={"tokenizer": largest, "train": train}), self.sweep
+
+    def for_report(self) -> Report:
+        """Returns the section of the report, with its tokenizer named; raises ValueError where that is missing."""
+        if self.report is None:
+            raise ValueError("the section 'report' is missing; a report needs at least report.output")
+        if self.report.tokenizer is None:
+            if self.train is None:
+                raise ValueError("report.tokenizer is missing: name a tokenizer's folder or tokenizer.json")
+            return self.report.model_copy(update={"tokenizer": self.train.output})
+        return self.report
 
     @classmethod
     def settings_customise_sources(

@@ -285,7 +285,7 @@ def test_a_reader_that_ends_early_ends_the_command_without_a_word() -> None:
     ("argv", "message"),
     [
         ([], "the following arguments are required: command"),
-        (["learn"], "invalid choice: 'learn' (choose from 'train', 'tokenize', 'sweep', 'corpus', 'encode', "),
+        (["learn"], "invalid choice: 'learn' (choose from 'train', 'tokenize', 'sweep', 'report', 'corpus', "),
         (["train"], "the following arguments are required: --config"),
         (["encode"], "the following arguments are required: --tokenizer"),
         (["corpus", "none"], "invalid choice: 'none' (choose from 'known-answers')"),

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipelines.config import Corpus, Project, Run, Shards, Sweep, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Report, Run, Shards, Sweep, TokenizerSettings, Train, load_project
 from pipelines.manifest import read_json, write_json
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -52,7 +52,7 @@ def test_one_file_may_be_written_without_a_list(tmp_path: Path) -> None:
     ("sections", "message"),
     [
         ({"tokeniser": {}}, "tokeniser: no such setting; did you mean tokenizer?"),
-        ({"zzz": 1}, "zzz: no such setting; there are corpus, tokenizer, train, shards, sweep, run"),
+        ({"zzz": 1}, "zzz: no such setting; there are corpus, tokenizer, train, shards, sweep, report, run"),
         (
             {"tokenizer": {"vocabsize": 300, "num_merges": 1}},
             "tokenizer.vocabsize: no such setting; did you mean vocab_size?",
@@ -425,9 +425,9 @@ def test_a_manifest_that_is_not_json_is_named_and_one_that_is_not_there_is_none(
 
 
 def test_every_setting_has_a_description() -> None:
-    for section in (Corpus, TokenizerSettings, Train, Shards, Sweep, Run):
+    for section in (Corpus, TokenizerSettings, Train, Shards, Sweep, Report, Run):
         assert [name for name, field in section.model_fields.items() if not field.description] == []
-    assert list(Project.model_fields) == ["corpus", "tokenizer", "train", "shards", "sweep", "run"]
+    assert list(Project.model_fields) == ["corpus", "tokenizer", "train", "shards", "sweep", "report", "run"]
 
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
