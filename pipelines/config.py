@@ -59,6 +59,10 @@ class Corpus(_Group):
     on_invalid_utf8: Literal["fail", "replace", "skip"] = Field(
         "fail", description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, or leave it out"
     )
+    fingerprint: Literal["whole", "sampled"] = Field(
+        "whole",
+        description="what tells that a file changed: all its bytes, or its size and 64 pieces of it, for huge corpora",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -176,6 +180,12 @@ class Shards(_Group):
     )
     row_group_bytes: int = Field(32 << 20, gt=0, description="padded ids in one row group, in bytes, about")
     compression_level: int = Field(1, ge=1, le=22, description="of zstd")
+    on_changed: Literal["fail", "replace"] = Field(
+        "fail", description="a source file that changed since the last run: stop, or do its tasks anew"
+    )
+    on_removed: Literal["fail", "keep", "drop"] = Field(
+        "fail", description="a source file that is gone since the last run: stop, keep its rows, or delete them"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -277,6 +287,10 @@ class Run(_Group):
     workers: int = Field(0, ge=0, description="processes of the local runner; 0: as many as there are cores")
     overwrite: bool = Field(False, description="replace another run's output in the same folder")
     progress: bool = Field(True, description="show progress bars")
+    lock_seconds: float = Field(
+        120, gt=0, description="job 2: a run on another machine without a sign of life for so many seconds is dead"
+    )
+    metrics: str | None = Field(None, description="a file, *.prom, for metrics of the run in Prometheus' text format")
 
     @property
     def num_workers(self) -> int:

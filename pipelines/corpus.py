@@ -15,6 +15,7 @@ from apache_beam.io.filesystem import FileMetadata
 
 from pipelines import files
 from pipelines.config import Corpus, Format
+from pipelines.fingerprints import file_fingerprint
 from pipelines.known_answers import known_answer_documents
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
@@ -28,7 +29,6 @@ _FORMATS: dict[str, FileFormat] = {
 }
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
-_FINGERPRINT_BYTES = 64 << 10
 _THREADS = 16
 
 
@@ -37,8 +37,7 @@ class SourceFile:
     """One file of the corpus.
 
     Attributes:
-        fingerprint: SHA-256 (hex) over its size, its first and its last 64 KiB; a Parquet file's footer, with the
-            places, sizes and statistics of all its columns, is in there. Not over its name or its times.
+        fingerprint: SHA-256 (hex) of its bytes; see `file_fingerprint`.
         row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group.
     """
 
@@ -133,9 +132,7 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
         # Arrow takes no bytes for a whole compressed file of no text; no tool writes such a file.
         raise ValueError(f"{path}: a compressed file of 0 bytes was cut off; write it again or leave it out")
     with files.open_raw(path) as file:
-        head = file.read(_FINGERPRINT_BYTES)
-        file.seek(max(0, size - _FINGERPRINT_BYTES))
-        digest = hashlib.sha256(f"{size}\n".encode() + head + file.read(_FINGERPRINT_BYTES)).hexdigest()
+        digest = file_fingerprint(file, size, corpus.fingerprint)
         if kind != "parquet":
             return SourceFile(path, kind, size, digest)
         try:
@@ -214,7 +211,11 @@ def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> 
     machine, and files of a good size where there is much text. Row groups are never cut, and a compressed or plain
     text file is read by one task.
     """
-    all_extents = [extent for source in sources for extent in _extents(source)]
+    return group_extents([extent for source in sources for extent in extents_of(source)], task_bytes)
+
+
+def group_extents(all_extents: Sequence[Extent], task_bytes: int | None = None) -> list[Task]:
+    """Divides extents into tasks; see `plan_tasks`."""
     if task_bytes is None:
         task_bytes = sum(extent.num_bytes for extent in all_extents) // 64
         task_bytes = min(max(task_bytes, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
@@ -230,7 +231,8 @@ def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> 
     return [*tasks, _joined(extents)] if extents else tasks
 
 
-def _extents(source: SourceFile) -> Iterator[Extent]:
+def extents_of(source: SourceFile) -> Iterator[Extent]:
+    """Yields the smallest parts of a file that a task can read."""
     if source.format != "parquet":
         yield Extent(source.path, source.format, None, 0, source.num_bytes)
     first_row = 0

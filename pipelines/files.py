@@ -1,6 +1,6 @@
 """Files on any file system that Beam knows: found, read, and written so that a reader sees all of one or none of it."""
 
-import os.path
+import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping
@@ -142,3 +142,10 @@ def delete(*paths: str) -> None:
     found = [path for path in paths if exists(path)]
     if found:
         FileSystems.delete(found)
+
+
+def delete_empty(*folders: str) -> None:
+    """Deletes local folders that hold nothing, one after the other; object stores have none."""
+    for folder in folders:
+        with suppress(OSError):
+            os.rmdir(folder)

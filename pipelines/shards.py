@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from bpe_core.kernels import Int32s, Int64s
 from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
 from pipelines.config import Shards
-from pipelines.manifest import read_json, write_json
+from pipelines.manifest import read_or_damaged, write_json
 
 TASKS_FOLDER = "_tasks"
 
@@ -139,8 +139,12 @@ class TaskOutput:
         rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
-    def finish(self, counts: Counter[str]) -> None:
-        """Closes the shards, gives them their names, and writes the task's entry with `counts`."""
+    def finish(self, counts: Counter[str], key: str) -> None:
+        """Closes the shards, gives them their names, and writes the task's entry.
+
+        Args:
+            key: what the shards depend on, as a fingerprint; `read_entries` asks for it.
+        """
         for shard in self._shards.values():
             shard.close()
         shards = []
@@ -154,7 +158,8 @@ class TaskOutput:
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
-        write_json(entry_path(self._folder, self._task), {"task": self._task, "counts": dict(counts), "shards": shards})
+        entry = {"task": self._task, "key": key, "counts": dict(counts), "shards": shards}
+        write_json(entry_path(self._folder, self._task), entry)
         files.delete(self._temporary)
 
 
@@ -163,15 +168,28 @@ def entry_path(folder: str, task: str) -> str:
     return files.join(folder, TASKS_FOLDER, f"{task}.json")
 
 
-def read_entries(folder: str, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns the entries of finished tasks by task; an entry whose shards are not all there in size is left out."""
+def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the entries of finished tasks, and the paths of entries that do not count.
+
+    An entry counts when it can be read, its key is the one given, and its shards are all there in size.
+
+    Args:
+        keys: task -> what its shards depend on, as a fingerprint.
+    """
     listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}
     finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*.json"))}
-    entries = {}
-    for task in tasks:
-        if entry_path(folder, task) in finished:
-            entry = read_json(entry_path(folder, task))
-            paths = [(files.join(folder, *shard["path"].split("/")), shard["bytes"]) for shard in entry["shards"]]
-            if all(listed.get(path) == size for path, size in paths):
+    entries, unsound = {}, []
+    for task, key in keys.items():
+        path = entry_path(folder, task)
+        if path in finished:
+            entry = read_or_damaged(path, ("key", "counts", "shards"))[0]
+            if entry and entry["key"] == key and _all_there(folder, entry, listed):
                 entries[task] = entry
-    return entries
+            else:
+                unsound.append(path)
+    return entries, unsound
+
+
+def _all_there(folder: str, entry: dict[str, Any], listed: Mapping[str, int]) -> bool:
+    shards = entry["shards"]
+    return all(listed.get(files.join(folder, *shard["path"].split("/"))) == shard["bytes"] for shard in shards)

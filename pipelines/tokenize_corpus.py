@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -20,65 +20,109 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.buckets import add_ends, bucket_of, cut_rows
 from pipelines.config import Corpus, Project, Shards
-from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
+from pipelines.corpus import SourceFile, Task, carried_schema, find_files
 from pipelines.dataset_card import CARD, dataset_card
 from pipelines.documents import Batch, read_task
-from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
+from pipelines.lock import OutputLock, new_run_id
+from pipelines.manifest import MANIFEST, SUCCESS, read_or_damaged, versions, write_json
+from pipelines.outcome import Outcome
+from pipelines.plan import PLAN, Changes, Plan, delete_strays, make_plan, write_plan
 from pipelines.runners import run_pipeline
 from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
 
-_PLAN = "_plan.json"
+_NOT_IN_ROWS = ("output", "tokenizer", "pattern", "special_tokens", "on_changed", "on_removed")
 _POLL_SECONDS = 0.5
 
 _console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
-def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs job 2 and returns its manifest, which then stands in `shards.output` with the shards.
+@dataclass(frozen=True)
+class Tokenized:
+    """What one run of job 2 did.
 
-    The plan of tasks is written first and kept: a run on the same output does the tasks that are not finished yet,
-    and plans new source files as new tasks.
+    Attributes:
+        tasks_done: in this run.
+        manifest: of the whole output.
+    """
+
+    outcome: Outcome
+    tasks_done: int
+    num_bytes: int
+    changes: Changes
+    manifest: dict[str, Any]
+
+
+def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs job 2 and returns its manifest, which then stands in `shards.output` with the shards; see `run_tokenizing`."""
+    return run_tokenizing(project, beam_args).manifest
+
+
+def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str | None = None) -> Tokenized:
+    """Runs job 2: does the tasks that are not finished yet, and writes the manifest.
+
+    `pipelines.plan` says what becomes of new, changed and removed source files; nothing of it goes by time stamps. A
+    source that changes while the job reads it is found by the next run.
 
     Raises:
-        ValueError: the tokenizer lacks a token that the settings ask for; the output was made with another tokenizer,
-            other settings, or from files that have changed since.
+        Locked: another run works on the output.
+        LockLost: another run took this one for dead.
+        ValueError: the tokenizer lacks a token that the settings ask for; see also `make_plan`.
     """
     settings = project.for_tokenizing()
-    output = settings.output
     tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+    with OutputLock(settings.output, run_id or new_run_id(), project.run.lock_seconds) as lock:
+        for claim in lock.taken_over:
+            _console.print(f"{settings.output}: removed the lock of a dead run, {claim}")
+        return _tokenize(project, settings, tokenizer, beam_args, lock)
+
+
+def _tokenize(
+    project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock
+) -> Tokenized:
+    output = settings.output
+    row_format, plan = _plan(project, settings, tokenizer)
+    _show_changes(plan.changes, settings)
+    finished, damaged = read_or_damaged(files.join(output, MANIFEST), ("counts", "buckets", "shards"))
+    if finished and plan.same and not plan.todo and files.exists(files.join(output, SUCCESS)):
+        _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
+        return Tokenized(Outcome.NOTHING_TO_DO, 0, 0, plan.changes, finished)
+    if project.run.overwrite:
+        _delete_output(output)
+    files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
+    write_plan(plan, output)
+    delete_strays(output, plan)
+    todo = plan.todo
+    tasks = [(name, plan.keys[name], task) for name, task in todo.items()]
+    started = time.perf_counter()
+    tokenize = TokenizeTasks(project.corpus, settings, row_format)
+    if tasks:
+        with _shown_progress(project.run.progress, output, todo):
+            run_pipeline(
+                lambda p: (
+                    p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize
+                ),
+                project.run,
+                beam_args,
+            )
+    manifest = _finish(output, plan, lock)
+    num_bytes = sum(extent.num_bytes for task in todo.values() for extent in task)
+    _show_summary(manifest, num_bytes, time.perf_counter() - started)
+    return Tokenized(Outcome.DONE, len(tasks), num_bytes, plan.changes, manifest)
+
+
+def _plan(project: Project, settings: Shards, tokenizer: Tokenizer) -> tuple[RowFormat, Plan]:
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
-    if project.run.overwrite:
-        _delete_output(output)
-    plan = _plan(output, identity, sources, settings)
-    entries = read_entries(output, list(plan["tasks"]))
-    todo = {name: task for name, task in plan["tasks"].items() if name not in entries}
-    finished = read_json(files.join(output, MANIFEST)) if files.exists(files.join(output, SUCCESS)) else None
-    if finished is not None and not todo:
-        _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
-        return dict(finished)
-    files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
-    write_json(files.join(output, _PLAN), plan)
-    tasks = [(name, _from_json(task)) for name, task in sorted(todo.items())]
-    started = time.perf_counter()
-    tokenize = TokenizeTasks(project.corpus, settings, row_format)
-    with _shown_progress(project.run.progress, output, dict(tasks)):
-        run_pipeline(
-            lambda p: p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize,
-            project.run,
-            beam_args,
-        )
-    manifest = _finish(output, plan, identity)
-    _show_summary(manifest, sum(e.num_bytes for _, task in tasks for e in task), time.perf_counter() - started)
-    return manifest
+    return row_format, make_plan(settings, identity, sources, anew=project.run.overwrite)
 
 
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)
+    names = (SUCCESS, MANIFEST, CARD, PLAN, TASKS_FOLDER, files.TEMPORARY)
     files.delete(*(files.join(folder, name) for name in names), *shards)
+    files.delete_empty(*sorted({shard.rpartition("/")[0] for shard in shards}))
 
 
 def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> RowFormat:
@@ -102,44 +146,15 @@ def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
     return {
         "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
-        "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer", "pattern", "special_tokens"}),
+        "shards": settings.model_dump(mode="json", exclude={*_NOT_IN_ROWS}),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
-
-
-def _plan(output: str, identity: dict[str, Any], sources: Sequence[SourceFile], settings: Shards) -> dict[str, Any]:
-    """Returns the plan of an earlier run on this output with tasks for new files, or a new plan."""
-    inputs = {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
-    plan = read_json(files.join(output, _PLAN)) or {**identity, "inputs": {}, "tasks": {}}
-    changed = differences({key: plan[key] for key in identity}, identity)
-    changed += differences(plan["inputs"], {path: inputs.get(path) for path in plan["inputs"]}, "inputs")
-    if changed:
-        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        raise ValueError(
-            f"{output} was made with another tokenizer, other settings, or from files that have changed: "
-            f"{'; '.join(changed[:4])}{more}. Choose another shards.output, or replace it with --run.overwrite true"
-        )
-    new = [source for source in sources if source.path not in plan["inputs"]]
-    first = len(plan["tasks"])
-    planned = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(plan_tasks(new, settings.task_bytes))}
-    return {**plan, "inputs": {**plan["inputs"], **inputs}, "tasks": {**plan["tasks"], **planned}}
-
-
-def _to_json(task: Task) -> list[dict[str, Any]]:
-    return [asdict(extent) for extent in task]
-
-
-def _from_json(task: list[dict[str, Any]]) -> Task:
-    return tuple(
-        Extent(**{**extent, "row_groups": tuple(extent["row_groups"]) if extent["row_groups"] else None})
-        for extent in task
-    )
 
 
 class TokenizeTasks(beam.PTransform):
     """Tokenizes tasks into shards.
 
-    In:  `(name, Task)`.
+    In:  `(name, key, Task)`; see `Plan`.
     Out: the name of each task when its shards and its entry stand in the output folder.
     """
 
@@ -147,7 +162,7 @@ class TokenizeTasks(beam.PTransform):
         super().__init__()
         self._do = _TokenizeTask(corpus, settings, row_format)
 
-    def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
+    def expand(self, tasks: beam.PCollection[tuple[str, str, Task]]) -> beam.PCollection[str]:
         return tasks | beam.ParDo(self._do).with_output_types(str)
 
 
@@ -162,20 +177,22 @@ class _TokenizeTask(beam.DoFn):
         settings = self._settings
         self._tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
 
-    def process(self, named_task: tuple[str, Task]) -> Iterator[str]:
-        name, task = named_task
-        tokenize_task(name, task, self._corpus, self._tokenizer, self._format)
+    def process(self, named_task: tuple[str, str, Task]) -> Iterator[str]:
+        name, key, task = named_task
+        tokenize_task(name, key, task, self._corpus, self._tokenizer, self._format)
         yield name
 
 
-def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat) -> None:
+def tokenize_task(
+    name: str, key: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat
+) -> None:
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
         for batch in read_task(task, corpus, counts, row_format.settings.carry):
             _add_batch(batch, tokenizer, row_format, output, counts)
         _check(counts)
-        output.finish(counts)
+        output.finish(counts, key)
 
 
 def _check(counts: Counter[str]) -> None:
@@ -252,14 +269,15 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArra
         ) from error
 
 
-def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
+def _finish(output: str, plan: Plan, lock: OutputLock) -> dict[str, Any]:
     """Checks that every task is finished and writes the manifest, then the mark of success."""
-    entries = read_entries(output, list(plan["tasks"]))
-    missing = [name for name in plan["tasks"] if name not in entries]
+    entries, _ = read_entries(output, plan.keys)
+    missing = [name for name in plan.keys if name not in entries]
     if missing:
         raise ValueError(
             f"{output}: task {missing[0]} did not finish, of {len(missing)} that did not; run the same command again"
         )
+    lock.check()
     counts: Counter[str] = Counter()
     shards = []
     for name in sorted(entries):
@@ -271,9 +289,9 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
         rows, tokens = (sum(shard[key] for shard in of_bucket) for key in ("rows", "tokens"))
         padding = round(1 - tokens / (rows * bucket), 6)
         buckets[str(bucket)] = {"shards": len(of_bucket), "rows": rows, "tokens": tokens, "padding_share": padding}
+    delete_strays(output, plan, (shard["path"] for shard in shards))
     manifest = {
-        **identity,
-        "inputs": plan["inputs"],
+        **{key: plan.content[key] for key in ("tokenizer", "settings", "inputs")},
         "versions": versions(),
         "counts": dict(counts),
         "buckets": buckets,
@@ -321,6 +339,17 @@ def _shown_progress(shown: bool, output: str, tasks: dict[str, Task]) -> Iterato
             stopped.set()
             if shown:
                 watcher.join()
+
+
+def _show_changes(changes: Changes, settings: Shards) -> None:
+    done = {"replace": "done anew", "keep": "their rows stay", "drop": "their rows go"}
+    for paths, what in (
+        (changes.changed, f"source files changed since the last run; {done.get(settings.on_changed)}"),
+        (changes.removed, f"source files are gone since the last run; {done.get(settings.on_removed)}"),
+        (changes.damaged, "files of the output are damaged, lack their shards, or are of other rows; done again"),
+    ):
+        if paths:
+            _console.print(f"{len(paths):,} {what}: {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
 
 
 def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> None:
