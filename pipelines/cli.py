@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -22,23 +22,30 @@ from bpe_core.audit import audit_tokens
 from bpe_core.export import Format, export
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.config import Corpus, load_project
+from pipelines.config import Corpus, Project, load_project
 from pipelines.known_answers import known_answer_documents
+from pipelines.lock import Locked, LockLost, new_run_id
+from pipelines.outcome import EXIT_CODES, Outcome, RunRecord
+from pipelines.plan import Changes
 from pipelines.report import make_report, visible
-from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.runners import BadInput, PipelineFailed, WorkerLost
 from pipelines.sweep import sweep
-from pipelines.tokenize_corpus import tokenize_corpus
+from pipelines.tokenize_corpus import preview_tokenizing, run_tokenizing
 from pipelines.train_tokenizer import train_tokenizer
 from pipelines.verify import Library, self_checks, verify_against
 from pipelines.word_counts import count_corpus_here, read_word_counts
 
-_DONE, _FAILED, _BAD_INPUT = 0, 1, 2
+# Other errors of the operating system, as of a full disk, are not mended by changing the input.
+_BAD_INPUT = (
+    *(BadInput, ValueError, ModuleNotFoundError),
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
+)
 
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
+    """Runs one command and exits with one of the codes of `Outcome`."""
     given = list(sys.argv[1:] if argv is None else argv)
     beam_args: list[str] = []
     if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
@@ -50,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
         if hasattr(args, "job"):
-            _run_job(args, overrides, beam_args)
+            outcome = _run_job(args, overrides, beam_args)
+            if outcome is not Outcome.DONE:
+                sys.exit(outcome)
         else:
             args.overrides = overrides
             args.run(args)
@@ -58,21 +67,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         # The reader has what it wanted, as in `... | head`. At its end Python would flush into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_FAILED)
-    except WorkerLost as error:
-        print(f"tokenmill: {error}", file=sys.stderr, flush=True)
-        os._exit(_FAILED)
-    except PipelineFailed as error:
-        sys.exit(_fail(error, _FAILED))
+        sys.exit(Outcome.FAILED)
     except ModuleNotFoundError as error:
-        sys.exit(_fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), _BAD_INPUT))
-    except (ValueError, OSError) as error:
-        sys.exit(_fail(error, _BAD_INPUT))
+        _fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), Outcome.BAD_INPUT)
+    except (PipelineFailed, Locked, LockLost, ValueError, OSError) as error:
+        _fail(error, _outcome_of(error))
 
 
-def _fail(error: Exception, code: int) -> int:
-    print(f"tokenmill: {error}", file=sys.stderr)
-    return code
+def _outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, Locked):
+        return Outcome.LOCKED
+    return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT) else Outcome.FAILED
+
+
+def _fail(error: Exception, outcome: Outcome) -> NoReturn:
+    print(f"tokenmill: {error}", file=sys.stderr, flush=True)
+    if isinstance(error, WorkerLost):
+        os._exit(outcome)
+    sys.exit(outcome)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,10 +101,16 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=purpose,
             usage=f"tokenmill {name} --config FILE [--section.setting value ...]{beam}",
-            epilog=f"All settings: tokenmill {name} --config FILE --settings",
+            epilog=f"All settings: tokenmill {name} --config FILE --settings\n\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         job.add_argument("--config", required=True, help="YAML file of the corpus project")
         job.add_argument("--settings", action="store_true", help="list all settings and exit")
+        job.add_argument(
+            "--log-json", action="store_true", help="print one line of JSON about the run to standard output"
+        )
+        if name == "tokenize":
+            job.add_argument("--dry-run", action="store_true", help="print what would be done, and write nothing")
         if name == "train":
             job.add_argument(
                 "--from-counts", metavar="FOLDER", help="train from word counts; same as --train.from_counts"
@@ -207,7 +225,7 @@ def _verify(args: argparse.Namespace) -> None:
     print(f"{found.documents:,} documents, {found.ids:,} ids, {found.different:,} documents with other ids")
     if found.first is not None:
         print(found.first.describe(tokenizer))
-        raise SystemExit(_FAILED)
+        raise SystemExit(Outcome.FAILED)
 
 
 def _self_check(args: argparse.Namespace) -> None:
@@ -220,7 +238,7 @@ def _self_check(args: argparse.Namespace) -> None:
     if args.json:
         _write_json(args.json, {"passed": not failed, "checks": [asdict(check) for check in checks]})
     if failed:
-        raise SystemExit(_FAILED)
+        raise SystemExit(Outcome.FAILED)
 
 
 def _words(given: Sequence[str]) -> list[str]:
@@ -263,20 +281,59 @@ def _write_json(path: str, content: Any) -> None:
         file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
 
-def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> None:
+def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> Outcome:
     if args.settings:
         overrides = ["--help"]
     if getattr(args, "from_counts", None):
         overrides = [*overrides, "--train.from_counts", args.from_counts]
-    project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
-    if args.job == "train":
-        train_tokenizer(project, beam_args)
-    elif args.job == "sweep":
-        sweep(project, beam_args)
-    elif args.job == "tokenize":
-        tokenize_corpus(project, beam_args)
-    else:
-        make_report(project, PurePath(args.config).stem)
+    record = RunRecord(args.job, new_run_id(), args.config)
+    metrics_path = None
+    try:
+        project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
+        dry_run = args.job == "tokenize" and args.dry_run
+        metrics_path = None if dry_run else project.run.metrics
+        if args.job == "train":
+            train_tokenizer(project, beam_args)
+            record.output, record.outcome = project.for_training()[1].output, Outcome.DONE
+        elif args.job == "sweep":
+            sweep(project, beam_args)
+            record.output, record.outcome = project.for_sweeping()[1].output, Outcome.DONE
+        elif args.job == "report":
+            make_report(project, PurePath(args.config).stem)
+            record.output, record.outcome = project.for_report().output, Outcome.DONE
+        elif dry_run:
+            _preview(project, record, as_json=args.log_json)
+        else:
+            _tokenize(project, beam_args, record)
+    except SystemExit:
+        raise  # The list of settings was asked for.
+    except BaseException as error:
+        record.outcome, record.error = _outcome_of(error), str(error) or type(error).__name__
+        record.close(metrics_path, args.log_json)
+        raise
+    record.close(metrics_path, args.log_json)
+    return record.outcome
+
+
+def _tokenize(project: Project, beam_args: Sequence[str], record: RunRecord) -> None:
+    record.output = project.for_tokenizing().output
+    done = run_tokenizing(project, beam_args, record.run_id)
+    record.outcome = done.outcome
+    record.counts = done.manifest["counts"]
+    record.facts = {"tasks_done": done.tasks_done, "bytes_read": done.num_bytes, "sources": _sizes(done.changes)}
+
+
+def _preview(project: Project, record: RunRecord, *, as_json: bool) -> None:
+    record.output = project.for_tokenizing().output
+    found = preview_tokenizing(project)
+    record.outcome = Outcome.NOTHING_TO_DO if found.nothing_to_do else Outcome.DONE
+    record.facts = {"dry_run": True, **found.facts}
+    if not as_json:
+        print("\n".join(found.lines()))
+
+
+def _sizes(changes: Changes) -> dict[str, int]:
+    return {name: len(paths) for name, paths in asdict(changes).items()}
 
 
 def _corpus(args: argparse.Namespace) -> None:

@@ -35,7 +35,9 @@ def read_json(path: str) -> Any:
     try:
         return json.loads(files.read_text(path))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); delete this file and run the job that wrote it again") from error
+        raise ValueError(
+            f"{path} is not JSON ({error}); delete this file and run the job that wrote it again"
+        ) from error
 
 
 def read_or_damaged(path: str, fields: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:

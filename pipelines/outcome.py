@@ -32,8 +32,8 @@ EXIT_CODES = """exit codes:
   0  done
   1  failed: a worker or the machine; the same command takes the work up again
   2  bad input: settings or corpus are wrong and have to be changed first
-  3  nothing to do: the output is finished, and nothing has changed
-  4  locked: another run works on the same output"""
+  3  nothing to do (tokenize): the output is finished, and nothing has changed
+  4  locked (tokenize): another run works on the same output"""
 
 
 @dataclass
@@ -112,7 +112,7 @@ class RunRecord:
             try:
                 before = files.read_text(metrics_path) if files.exists(metrics_path) else ""
                 files.write_text(metrics_path, self.metrics(ended, before))
-                files.delete_empty(files.join(files.split(metrics_path)[0], files.TEMPORARY))
+                files.delete_empty(files.join(metrics_path.rpartition("/")[0] or ".", files.TEMPORARY))
             except OSError as error:
                 print(f"tokenmill: run.metrics: {metrics_path} cannot be written: {error}", file=sys.stderr)
                 if self.outcome in (Outcome.DONE, Outcome.NOTHING_TO_DO):

@@ -23,12 +23,13 @@ from typing import Any
 from pipelines import files
 from pipelines.config import Shards
 from pipelines.corpus import Extent, SourceFile, Task, extents_of, group_extents
-from pipelines.manifest import MANIFEST, differences, fingerprint, read_or_damaged, write_json
+from pipelines.manifest import MANIFEST, SUCCESS, differences, fingerprint, read_or_damaged, write_json
 from pipelines.shards import TASKS_FOLDER, read_entries
 
 PLAN = "_plan.json"
 
 _FIELDS = ("inputs", "next_task", "tasks")
+_MANIFEST_FIELDS = ("tokenizer", "settings", "inputs", "counts", "buckets", "shards")
 _SHOWN = 4
 
 
@@ -50,14 +51,18 @@ class Plan:
         content: what is written: the identity, `inputs` (path -> bytes, fingerprint), `next_task`, `tasks`.
         keys: task -> what its shards depend on, as a fingerprint.
         entries: task -> what a finished task says.
-        same: the last run planned the same.
+        num_removed: tasks of the last run that are no longer there.
+        manifest: of the last run, None where there is none.
+        finished: the last run planned the same and came to its end.
     """
 
     content: dict[str, Any]
     keys: dict[str, str]
     entries: dict[str, Any]
     changes: Changes
-    same: bool
+    num_removed: int
+    manifest: dict[str, Any] | None
+    finished: bool
 
     @property
     def todo(self) -> dict[str, Task]:
@@ -69,9 +74,7 @@ class Plan:
         return _task_of(self.content["tasks"][name])
 
 
-def make_plan(
-    settings: Shards, identity: dict[str, Any], sources: Sequence[SourceFile], *, anew: bool = False
-) -> Plan:
+def make_plan(settings: Shards, identity: dict[str, Any], sources: Sequence[SourceFile], *, anew: bool = False) -> Plan:
     """Returns the plan of an earlier run on the output, brought up to date with the sources; writes nothing.
 
     Args:
@@ -84,7 +87,7 @@ def make_plan(
     """
     output = settings.output
     recorded, damaged = (None, []) if anew else read_or_damaged(files.join(output, PLAN), _FIELDS)
-    manifest = None if anew else read_or_damaged(files.join(output, MANIFEST), ("inputs", "shards"))[0]
+    manifest, spoilt = (None, []) if anew else read_or_damaged(files.join(output, MANIFEST), _MANIFEST_FIELDS)
     _refuse_other_identity(output, recorded or manifest or identity, identity)
     old = recorded or {**identity, "inputs": {}, "next_task": 0, "tasks": {}}
     inputs = {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
@@ -111,8 +114,11 @@ def make_plan(
     shared = fingerprint(identity)
     keys = {name: _key(shared, task, content["inputs"]) for name, task in content["tasks"].items()}
     entries, unsound = ({}, []) if anew else read_entries(output, keys)
-    changes = replace(changes, damaged=(*damaged, *unsound))
-    plan = Plan(content, keys, entries, changes, content == recorded)
+    changes = replace(changes, damaged=(*damaged, *spoilt, *unsound))
+    num_removed = len(old["tasks"]) - len(tasks)
+    is_marked = manifest is not None and files.exists(files.join(output, SUCCESS))
+    finished = is_marked and content == recorded and len(entries) == len(keys)
+    plan = Plan(content, keys, entries, changes, num_removed, manifest, finished)
     _refuse_missing_sources(output, plan)
     return plan
 

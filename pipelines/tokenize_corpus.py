@@ -24,10 +24,11 @@ from pipelines.corpus import SourceFile, Task, carried_schema, find_files
 from pipelines.dataset_card import CARD, dataset_card
 from pipelines.documents import Batch, read_task
 from pipelines.lock import OutputLock, new_run_id
-from pipelines.manifest import MANIFEST, SUCCESS, read_or_damaged, versions, write_json
+from pipelines.manifest import MANIFEST, SUCCESS, versions, write_json
 from pipelines.outcome import Outcome
 from pipelines.plan import PLAN, Changes, Plan, delete_strays, make_plan, write_plan
-from pipelines.runners import run_pipeline
+from pipelines.preview import Preview, preview
+from pipelines.runners import PipelineFailed, run_pipeline
 from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
 
 _NOT_IN_ROWS = ("output", "tokenizer", "pattern", "special_tokens", "on_changed", "on_removed")
@@ -76,16 +77,22 @@ def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str 
         return _tokenize(project, settings, tokenizer, beam_args, lock)
 
 
+def preview_tokenizing(project: Project) -> Preview:
+    """Returns what `run_tokenizing` would do now; writes nothing, and takes no lock."""
+    settings = project.for_tokenizing()
+    tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+    return preview(_plan(project, settings, tokenizer)[1], settings, project.corpus, tokenizer)
+
+
 def _tokenize(
     project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock
 ) -> Tokenized:
     output = settings.output
     row_format, plan = _plan(project, settings, tokenizer)
     _show_changes(plan.changes, settings)
-    finished, damaged = read_or_damaged(files.join(output, MANIFEST), ("counts", "buckets", "shards"))
-    if finished and plan.same and not plan.todo and files.exists(files.join(output, SUCCESS)):
+    if plan.finished and plan.manifest:
         _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
-        return Tokenized(Outcome.NOTHING_TO_DO, 0, 0, plan.changes, finished)
+        return Tokenized(Outcome.NOTHING_TO_DO, 0, 0, plan.changes, plan.manifest)
     if project.run.overwrite:
         _delete_output(output)
     files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
@@ -183,9 +190,7 @@ class _TokenizeTask(beam.DoFn):
         yield name
 
 
-def tokenize_task(
-    name: str, key: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat
-) -> None:
+def tokenize_task(name: str, key: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat) -> None:
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
@@ -274,7 +279,7 @@ def _finish(output: str, plan: Plan, lock: OutputLock) -> dict[str, Any]:
     entries, _ = read_entries(output, plan.keys)
     missing = [name for name in plan.keys if name not in entries]
     if missing:
-        raise ValueError(
+        raise PipelineFailed(
             f"{output}: task {missing[0]} did not finish, of {len(missing)} that did not; run the same command again"
         )
     lock.check()
@@ -346,7 +351,7 @@ def _show_changes(changes: Changes, settings: Shards) -> None:
     for paths, what in (
         (changes.changed, f"source files changed since the last run; {done.get(settings.on_changed)}"),
         (changes.removed, f"source files are gone since the last run; {done.get(settings.on_removed)}"),
-        (changes.damaged, "files of the output are damaged, lack their shards, or are of other rows; done again"),
+        (changes.damaged, "files of the output are damaged, lack their shards, or tell of other rows; made again"),
     ):
         if paths:
             _console.print(f"{len(paths):,} {what}: {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")

@@ -420,7 +420,9 @@ def test_a_manifest_that_is_not_json_is_named_and_one_that_is_not_there_is_none(
     path = tmp_path / "_manifest.json"
     assert read_json(str(path)) is None
     path.write_text('{"a": ')
-    with pytest.raises(ValueError, match=r"_manifest\.json is not JSON .*; delete this file and run the job that wrote it again"):
+    with pytest.raises(
+        ValueError, match=r"_manifest\.json is not JSON .*; delete this file and run the job that wrote it again"
+    ):
         read_json(str(path))
 
 

@@ -359,7 +359,7 @@ def test_every_setting_has_an_effect(
 
 
 def test_every_setting_is_tried_above() -> None:
-    tried_below = {"special_in_text"}
+    tried_below = {"special_in_text", "on_changed", "on_removed"}  # The last two in test_incremental.py.
     tried = {name for changed in SETTINGS for name in changed} | tried_below
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
 
@@ -669,7 +669,7 @@ def test_a_finished_output_is_left_as_it_is(
 
 
 def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(path.read_bytes()[:-2])
 
 
 @pytest.mark.parametrize(
@@ -678,6 +678,8 @@ def cut_short(path: Path) -> None:
         ("bucket=16/part-00003.parquet", Path.unlink),
         ("bucket=16/part-00003.parquet", cut_short),
         ("_tasks/00003.json", Path.unlink),
+        ("_tasks/00003.json", cut_short),
+        ("_tasks/00003.json", lambda path: path.write_text("[]")),
     ],
 )
 def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
@@ -694,20 +696,28 @@ def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
     assert again == {*shards, "_tasks/00003.json", "_plan.json", "_manifest.json", ".huggingface.yaml", "_SUCCESS"}
 
 
-def test_an_entry_that_was_cut_off_is_named(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
-    tokenize_corpus(project(corpus, tokenizer, tmp_path))
-    entry = tmp_path / "_tasks" / "00003.json"
-    entry.write_bytes(entry.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"_tasks/00003\.json is not JSON"):
-        tokenize_corpus(project(corpus, tokenizer, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["_manifest.json", "_SUCCESS"])
-def test_a_mark_of_the_finished_output_that_is_gone_is_made_again(
-    corpus: Path, tokenizer: Path, tmp_path: Path, finished: Path, name: str
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("_manifest.json", Path.unlink),
+        ("_SUCCESS", Path.unlink),
+        ("_plan.json", Path.unlink),
+        ("_manifest.json", cut_short),
+        ("_plan.json", lambda path: path.write_text("{")),
+    ],
+)
+def test_a_file_about_the_finished_output_that_is_gone_or_damaged_is_made_again(
+    corpus: Path,
+    tokenizer: Path,
+    tmp_path: Path,
+    finished: Path,
+    name: str,
+    damage: Callable[[Path], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path))
-    (tmp_path / name).unlink()
+    damage(tmp_path / name)
+    monkeypatch.setattr(job, "run_pipeline", no_pipeline)  # No task is done again.
     manifest = tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert contents(tmp_path) == contents(finished)
     assert manifest == read_json(f"{finished}/_manifest.json")
@@ -770,7 +780,7 @@ def test_another_tokenizer_or_other_settings_are_refused(
             'settings.corpus.on_invalid_utf8: "fail" before, "skip" now',
         ),
     ]:
-        with pytest.raises(ValueError, match="was made with another tokenizer, other settings, or from") as caught:
+        with pytest.raises(ValueError, match="was made with another tokenizer or other settings") as caught:
             tokenize_corpus(settings)
         assert message in str(caught.value)
         assert "--run.overwrite true" in str(caught.value)
@@ -820,7 +830,9 @@ def test_a_task_that_did_not_finish_is_named(
     corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "run_pipeline", lambda *_: None)
-    with pytest.raises(ValueError, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"):
+    with pytest.raises(
+        PipelineFailed, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"
+    ):
         tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert set(contents(tmp_path)) == {"_plan.json"}
 
@@ -833,7 +845,7 @@ def test_a_task_output_names_its_shards_only_when_it_is_finished(tmp_path: Path)
     output = TaskOutput(str(tmp_path), "00000", RowFormat(settings, pa.schema([]), 70_001))
     output.add(4, np.array([70_000, 1, 2], np.int32), np.array([1, 2]), {})
     assert [name.split("/")[0] for name in contents(tmp_path)] == ["_temporary"]
-    output.finish(Counter(documents=2))
+    output.finish(Counter(documents=2), "key")
     assert set(contents(tmp_path)) == {"bucket=4/part-00000.parquet", "_tasks/00000.json"}
     assert [row["input_ids"] for row in rows_in(tmp_path)] == [[70_000, *[70_001] * 3], [1, 2, *[70_001] * 2]]
     assert read_json(f"{tmp_path}/_tasks/00000.json")["counts"] == {"documents": 2}
