@@ -13,10 +13,10 @@ _SAMPLE_BYTES = 64 << 10
 def file_fingerprint(file: BinaryIO, num_bytes: int, how: How) -> str:
     """Returns a SHA-256 (hex) of a file of `num_bytes`.
 
-    `whole` is that of all its bytes, as `sha256sum` gives it, and sees every change. `sampled` is for a corpus too large
-    to read at every run: of the size and of 64 pieces of 64 KiB from its first byte to its last, evenly spread, with the
-    whole footer of a Parquet file, which has the places, sizes and statistics of all columns. It does not see a change
-    that keeps the size and lies between the pieces.
+    `whole` is that of all its bytes, as `sha256sum` gives it, and sees every change. `sampled` is for a corpus too
+    large to read at every run: of the size and of 64 pieces of 64 KiB from its first byte to its last, evenly spread,
+    with the whole footer of a Parquet file, which has the places, sizes and statistics of all columns. It does not see
+    a change that keeps the size and lies between the pieces.
     """
     if how == "whole":
         digest = hashlib.sha256()

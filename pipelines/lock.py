@@ -2,15 +2,16 @@
 
 Object stores know no exclusive creation of a file, so that the lock is not one file that the first run makes. Each run
 writes a claim under a name of its own, then lists all claims, and goes on only when no other run that lives has one.
-Of two runs, the one whose claim was written last sees the other's; so two never go on together, wherever a listing shows
-every file that was written before it: on POSIX file systems, and in S3, Google Cloud Storage and HDFS. A run that sees
-another's claim stops; among runs that start in the same moment, the one with the first name waits for the others to stop.
+Of two runs, the one whose claim was written last sees the other's; so two never go on together, wherever a listing
+shows every file that was written before it: on POSIX file systems, and in S3, Google Cloud Storage and HDFS. A run that
+sees another's claim stops; among runs that start in the same moment, the one with the first name waits for the others
+to stop.
 
-A dead run's claim is removed by the next. On the same machine (boot and process namespace) a run is dead when no process
-has its number and its start time. Elsewhere it is dead when its claim was not renewed for `stale_after` seconds by the
-clock, and then for two more renewals while we watched: a clock that is wrong makes us wait, and takes no lock away. Not
-guaranteed: a run whose machine slept for longer, and which then goes on, has lost its lock without knowing; it finds out
-by `check`, which a job calls before it writes anything that other tasks or readers rely on.
+A dead run's claim is removed by the next. On the same machine (boot and process namespace) a run is dead when no
+process has its number and its start time. Elsewhere it is dead when its claim was not renewed for `stale_after` seconds
+by the clock, and then for two more renewals while we watched: a clock that is wrong makes us wait, and takes no lock
+away. Not guaranteed: a run whose machine slept for longer, and which then goes on, has lost its lock without knowing;
+it finds out by `check`, which a job calls before it writes anything that other tasks or readers rely on.
 """
 
 import json
@@ -121,8 +122,8 @@ class OutputLock:
         """Raises LockLost where another run has removed this one's claim."""
         if not files.exists(self._path(self._claim.run_id)):
             raise LockLost(
-                f"{self._output}: this {self._claim} gave no sign of life for {self._claim.stale_after:g} s, and another "
-                "run took its place. Did the machine sleep? Run the same command again when the other has ended"
+                f"{self._output}: this {self._claim} gave no sign of life for {self._claim.stale_after:g} s, and "
+                "another run took its place. Did the machine sleep? Run the same command again when the other has ended"
             )
 
     def _wait_for_turn(self) -> None:
@@ -131,25 +132,18 @@ class OutputLock:
         while True:
             waiting = False
             for claim in self._others():
-                first_beat, since = watched.setdefault(claim.run_id, (claim.beat, time.monotonic()))
-                lives = _process_lives(claim)
-                silent = claim.beat == first_beat and time.time() - claim.renewed > claim.stale_after
-                if lives is None and not silent:
-                    lives = True
-                elif lives is None and time.monotonic() - since > 2 * claim.renewal_seconds:
-                    lives = False
-                if lives is False:
-                    self._remove(claim)
-                elif lives is None:
-                    waiting = True
-                elif self._claim.run_id < claim.run_id and time.monotonic() < turn_ends:
-                    waiting = True
-                else:
+                lives = _lives(claim, *watched.setdefault(claim.run_id, (claim.beat, time.monotonic())))
+                our_turn = self._claim.run_id < claim.run_id and time.monotonic() < turn_ends
+                if lives and not our_turn:
                     age = max(0.0, time.time() - claim.renewed)
                     raise Locked(
                         f"{self._output} is in use by {claim}, last sign of life {age:.0f} s ago. Run the same command "
                         "again when it has ended; the lock of a run that died is recognised as such"
                     )
+                if lives is False:
+                    self._remove(claim)
+                else:
+                    waiting = True
             if not waiting:
                 return
             time.sleep(_LOOK_SECONDS)
@@ -172,8 +166,8 @@ class OutputLock:
                 continue  # That run has ended since the listing.
             except (ValueError, TypeError) as error:
                 raise Locked(
-                    f"{metadata.path} is no claim of a run that can be read ({error}); delete it if no run is at work on "
-                    f"{self._output}"
+                    f"{metadata.path} is no claim of a run that can be read ({error}); delete it if no run is at work "
+                    f"on {self._output}"
                 ) from error
             yield claim
 
@@ -207,11 +201,17 @@ class OutputLock:
             files.delete_empty(self._output)
 
 
-def _process_lives(claim: Claim) -> bool | None:
-    """Whether the process of a claim of this machine lives; None for another machine, of which we know nothing."""
-    if claim.machine is None or claim.machine != _machine():
-        return None
-    return claim.process_start is not None and _process_start(claim.pid) == claim.process_start
+def _lives(claim: Claim, first_beat: int, since: float) -> bool | None:
+    """Whether a claim's run lives; None while that is not known yet.
+
+    Args:
+        first_beat: of the claim when it was first seen, at `since` (monotonic seconds).
+    """
+    if claim.machine is not None and claim.machine == _machine():
+        return claim.process_start is not None and _process_start(claim.pid) == claim.process_start
+    if claim.beat != first_beat or time.time() - claim.renewed <= claim.stale_after:
+        return True
+    return False if time.monotonic() - since > 2 * claim.renewal_seconds else None
 
 
 def _machine() -> str | None:

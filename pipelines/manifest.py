@@ -41,7 +41,10 @@ def read_json(path: str) -> Any:
 
 
 def read_or_damaged(path: str, fields: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:
-    """Returns a JSON file's object, or None where it is not there, and its path where it is not one with these fields."""
+    """Returns a JSON file's object and no path; None and its path, where it is not an object with these fields.
+
+    Where there is no such file, None and no path.
+    """
     try:
         content = read_json(path)
     except ValueError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines.config import Corpus, Shards
@@ -99,7 +100,7 @@ def _sample(tasks: Sequence[Task], settings: Shards, corpus: Corpus, tokenizer: 
         batch = next(read_task(tasks[index], corpus, Counter()), None)
         if batch is None:
             continue
-        sizes = np.cumsum(np.diff(np.asarray(batch.texts.offsets)))
+        sizes = np.cumsum(pc.binary_length(batch.texts).to_numpy())
         texts = batch.texts.slice(0, int(np.searchsorted(sizes, _SAMPLE_BYTES)) + 1)
         ids = tokenizer.encode_batch(texts, special=settings.special_in_text).flatten()
         # What pads and masks take is next to nothing once it is compressed.

@@ -113,7 +113,7 @@ def _failure(error: Exception) -> PipelineFailed:
     raised = re.findall(r"^((?:\w+\.)*\w+(?:Error|Failed)): ((?:.+\n?)+)", text, re.MULTILINE)
     # Beam marks the error that ended the work; its causes stand above it.
     marked = [(kind, message) for kind, message in raised if "[while running '" in message]
-    kind, message = (marked or raised or [("", text)])[0]
+    kind, message = (marked or raised or [(type(error).__name__, text)])[0]
     told = re.sub(r" \[while running '[^']*'\]", "", message).strip()
     return BadInput(told) if kind == "ValueError" else PipelineFailed(told)
 

@@ -127,7 +127,7 @@ def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
     done = Tokenized(Outcome.DONE, 0, 0, Changes(), {"counts": {}})
     name = {"train": "train_tokenizer", "tokenize": "run_tokenizing", "sweep": "sweep"}[job]
 
-    def run(project: Project, beam_args: Sequence[str], *_: str) -> Tokenized:
+    def run(project: Project, beam_args: Sequence[str], run_id: str | None = None) -> Tokenized:
         seen.append((project, beam_args))
         return done
 
