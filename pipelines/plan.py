@@ -7,8 +7,8 @@ other files is planned anew.
 
 After any such run, compared with a first run on the same sources:
 
-* equal: the sources, the documents and tokens counted, the rows of padded buckets as a set, and those of one file in
-  their order; so also rows and tokens of each bucket;
+* equal: the sources, the documents and tokens counted, and the rows of padded buckets as a set; so also the rows and
+  tokens of each bucket;
 * not equal, in general: how row groups are grouped into tasks, the tasks' numbers, which are never given twice, and
   so the names and bytes of shards.
 

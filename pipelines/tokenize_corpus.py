@@ -54,7 +54,7 @@ class Tokenized:
 
 
 def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs job 2 and returns its manifest, which then stands in `shards.output` with the shards; see `run_tokenizing`."""
+    """Runs job 2 and returns its manifest, which then stands in `shards.output`; see `run_tokenizing`."""
     return run_tokenizing(project, beam_args).manifest
 
 
