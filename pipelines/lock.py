@@ -181,7 +181,7 @@ class OutputLock:
                 return
             except (FileNotFoundError, BeamIOError):
                 if attempt == _ATTEMPTS - 1:
-                    raise  # Otherwise: another run that ended removed the empty folder between two steps of ours.
+                    raise  # Otherwise: another run that ended removed the folder between two steps of ours.
 
     def _renew(self) -> None:
         while not self._stopped.wait(self._claim.renewal_seconds):
@@ -196,7 +196,10 @@ class OutputLock:
         self._stopped.set()
         self._renewer.join()
         files.delete(self._path(self._claim.run_id))
-        files.delete_empty(files.join(self._folder, files.TEMPORARY), self._folder)
+        # What a run left that was killed while it wrote its claim; one that writes now will try again.
+        with suppress(OSError):
+            files.delete(files.join(self._folder, files.TEMPORARY))
+        files.delete_empty(self._folder)
         if self._made_output:
             files.delete_empty(self._output)
 

@@ -97,8 +97,9 @@ def _sample(tasks: Sequence[Task], settings: Shards, corpus: Corpus, tokenizer: 
     """Returns tokens, bytes of shards and bytes of text of the first documents of some tasks, evenly spread."""
     tokens = disk = read = 0
     for index in sorted({len(tasks) * n // _SAMPLED_TASKS for n in range(_SAMPLED_TASKS)} if tasks else ()):
-        batch = next(read_task(tasks[index], corpus, Counter()), None)
-        if batch is None:
+        batches = read_task(tasks[index], corpus, Counter())
+        batch = next(batches, None)
+        if batch is None or not len(batch.texts):
             continue
         sizes = np.cumsum(pc.binary_length(batch.texts).to_numpy())
         texts = batch.texts.slice(0, int(np.searchsorted(sizes, _SAMPLE_BYTES)) + 1)
@@ -107,5 +108,7 @@ def _sample(tasks: Sequence[Task], settings: Shards, corpus: Corpus, tokenizer: 
         packed = pa.Codec("zstd", settings.compression_level).compress(np.asarray(ids, np.int32).tobytes())
         tokens += len(ids) + len(texts) * (settings.begin_token + settings.end_token)
         disk += packed.size * (1 + settings.labels)
-        read += int(sizes[len(texts) - 1])
+        # Of a task that is read whole, the size is known as the plan counts it, with what the file adds to the text.
+        batch_bytes = int(sizes[-1]) if next(batches, None) else _bytes_of(tasks[index])
+        read += batch_bytes * int(sizes[len(texts) - 1]) // max(1, int(sizes[-1]))
     return tokens, disk, read
