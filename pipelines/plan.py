@@ -48,7 +48,8 @@ class Plan:
     """The tasks of an output.
 
     Attributes:
-        content: what is written: the identity, `inputs` (path -> bytes, fingerprint), `next_task`, `tasks`.
+        content: what is written: `inputs` (path -> bytes, fingerprint), `next_task`, `tasks`; and the identity and
+            whatever else was decided for all shards at once, on which all keys depend.
         keys: task -> what its shards depend on, as a fingerprint.
         entries: task -> what a finished task says.
         num_removed: tasks of the last run that are no longer there.
@@ -106,12 +107,12 @@ def make_plan(settings: Shards, identity: dict[str, Any], sources: Sequence[Sour
     first = old["next_task"]
     added = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(group_extents(extents, settings.task_bytes))}
     content = {
-        **identity,
+        **old,
         "inputs": {**{path: facts for path, facts in known.items() if path not in gone}, **inputs},
         "next_task": first + len(added),
         "tasks": {**tasks, **added},
     }
-    shared = fingerprint(identity)
+    shared = fingerprint({name: value for name, value in content.items() if name not in _FIELDS})
     keys = {name: _key(shared, task, content["inputs"]) for name, task in content["tasks"].items()}
     entries, unsound = ({}, []) if anew else read_entries(output, keys)
     changes = replace(changes, damaged=(*damaged, *spoilt, *unsound))
@@ -135,10 +136,10 @@ def delete_strays(output: str, plan: Plan, shards: Iterable[str] | None = None) 
         shards: all that are to stay, by their paths in the output; those of all tasks in the plan if left out.
     """
     folder = files.join(output, TASKS_FOLDER)
-    strays = [m.path for m in files.match(files.join(folder, "*.json")) if _stem(m.path) not in plan.keys]
+    strays = [m.path for m in files.match(files.join(folder, "*")) if _task_name(m.path) not in plan.keys]
     found = [m.path for m in files.match(files.join(output, "bucket=*", "part-*.parquet"))]
     if shards is None:
-        strays += [path for path in found if _stem(path).removeprefix("part-") not in plan.keys]
+        strays += [path for path in found if _task_name(path) not in plan.keys]
     else:
         kept = {files.join(output, *shard.split("/")) for shard in shards}
         strays += [path for path in found if path not in kept]
@@ -146,8 +147,9 @@ def delete_strays(output: str, plan: Plan, shards: Iterable[str] | None = None) 
     files.delete_empty(*sorted({path.rpartition("/")[0] for path in strays} - {folder}))
 
 
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].rpartition(".")[0]
+def _task_name(path: str) -> str:
+    """Returns the name of the task that a shard or a file in the folder of tasks is of."""
+    return path.rpartition("/")[2].partition(".")[0].removeprefix("part-")
 
 
 def _refuse_other_identity(output: str, old: dict[str, Any], identity: dict[str, Any]) -> None:

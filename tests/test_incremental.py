@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
 
+import memory_files
 import pytest
 import yaml
 from test_tokenize_corpus import contents, documents, project, rows_in, shards_in, times, write_corpus, write_file
@@ -485,6 +486,26 @@ def test_of_runs_that_start_in_the_same_moment_exactly_one_goes_on(tmp_path: Pat
             thread.join()
         assert (len(held), len(refused)) == (1, 3)
     assert contents(tmp_path) == {}
+
+
+def test_an_object_store_gives_the_same_shards_and_the_same_lock(
+    corpus: Path, tokenizer: Path, tmp_path: Path, clean: Callable[[Path], Path]
+) -> None:
+    output = f"{memory_files.SCHEME}://out"
+    settings = project(corpus, tokenizer, tmp_path)
+    assert settings.shards is not None
+    settings = settings.model_copy(update={"shards": settings.shards.model_copy(update={"output": output})})
+    with OutputLock(output, "0-other", 60), pytest.raises(Locked, match="in use by run 0-other"):
+        tokenize_corpus(settings)
+    assert memory_files.OBJECTS == {}
+    assert run_tokenizing(settings).outcome is Outcome.DONE
+    written = {path.removeprefix(f"{output}/"): content for path, content in memory_files.OBJECTS.items()}
+    assert written == contents(clean(corpus))
+    assert run_tokenizing(settings).outcome is Outcome.NOTHING_TO_DO
+    write_file(corpus / "b.parquet", documents(11))
+    replaced = settings.shards.model_copy(update={"on_changed": "replace"}) if settings.shards else None
+    assert run_tokenizing(settings.model_copy(update={"shards": replaced})).outcome is Outcome.DONE
+    assert read_json(f"{output}/_manifest.json")["counts"] == read_json(f"{clean(corpus)}/_manifest.json")["counts"]
 
 
 # What a scheduler sees.
