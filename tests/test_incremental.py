@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
+from unittest.mock import patch
 
 import memory_files
 import pytest
@@ -25,6 +26,7 @@ from pipelines.config import Project
 from pipelines.lock import LOCK_FOLDER, Claim, Locked, LockLost, OutputLock
 from pipelines.manifest import read_json
 from pipelines.outcome import Outcome, RunRecord
+from pipelines.runners import run_pipeline
 from pipelines.tokenize_corpus import run_tokenizing, tokenize_corpus
 
 WAIT_SECONDS = 60
@@ -328,8 +330,8 @@ def test_a_run_killed_in_any_phase_is_taken_up(
 
 def run_and_wait(settings: Project) -> None:
     """Runs job 2, and stops when its plan is written."""
-    job.run_pipeline = lambda *_: time.sleep(WAIT_SECONDS)
-    tokenize_corpus(settings)
+    with patch.object(job, "run_pipeline", lambda *_: time.sleep(WAIT_SECONDS)):
+        tokenize_corpus(settings)
 
 
 def wait_for(what: Callable[[], object]) -> None:
@@ -444,8 +446,6 @@ def test_a_claim_is_renewed_while_the_run_lasts(tmp_path: Path) -> None:
 def test_a_run_that_lost_its_lock_does_not_finish(
     corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_pipeline = job.run_pipeline
-
     def lose(*args: Any) -> None:
         run_pipeline(*args)
         shutil.rmtree(tmp_path / "out" / LOCK_FOLDER)
