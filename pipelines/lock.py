@@ -211,10 +211,23 @@ def _lives(claim: Claim, first_beat: int, since: float) -> bool | None:
         first_beat: of the claim when it was first seen, at `since` (monotonic seconds).
     """
     if claim.machine is not None and claim.machine == _machine():
-        return claim.process_start is not None and _process_start(claim.pid) == claim.process_start
+        runs = _process_start(claim.pid) == claim.process_start
+        if runs or not _is_hidden(claim.pid):
+            return runs
     if claim.beat != first_beat or time.time() - claim.renewed <= claim.stale_after:
         return True
     return False if time.monotonic() - since > 2 * claim.renewal_seconds else None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is a process of another user that /proc does not show us (`hidepid`)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not os.path.exists(f"/proc/{pid}/stat")
+    except OSError:
+        pass
+    return False
 
 
 def _machine() -> str | None:
