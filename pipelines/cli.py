@@ -290,17 +290,22 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
     metrics_path = None
     try:
         project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
+        sections = {
+            "train": project.train,
+            "tokenize": project.shards,
+            "sweep": project.sweep,
+            "report": project.report,
+        }
+        record.output = getattr(sections[args.job], "output", "")
         dry_run = args.job == "tokenize" and args.dry_run
         metrics_path = None if dry_run else project.run.metrics
+        record.outcome = Outcome.DONE
         if args.job == "train":
             train_tokenizer(project, beam_args)
-            record.output, record.outcome = project.for_training()[1].output, Outcome.DONE
         elif args.job == "sweep":
             sweep(project, beam_args)
-            record.output, record.outcome = project.for_sweeping()[1].output, Outcome.DONE
         elif args.job == "report":
             make_report(project, PurePath(args.config).stem)
-            record.output, record.outcome = project.for_report().output, Outcome.DONE
         elif dry_run:
             _preview(project, record, as_json=args.log_json)
         else:
@@ -316,7 +321,6 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
 
 
 def _tokenize(project: Project, beam_args: Sequence[str], record: RunRecord) -> None:
-    record.output = project.for_tokenizing().output
     done = run_tokenizing(project, beam_args, record.run_id)
     record.outcome = done.outcome
     record.counts = done.manifest["counts"]
@@ -324,7 +328,6 @@ def _tokenize(project: Project, beam_args: Sequence[str], record: RunRecord) -> 
 
 
 def _preview(project: Project, record: RunRecord, *, as_json: bool) -> None:
-    record.output = project.for_tokenizing().output
     found = preview_tokenizing(project)
     record.outcome = Outcome.NOTHING_TO_DO if found.nothing_to_do else Outcome.DONE
     record.facts = {"dry_run": True, **found.facts}
