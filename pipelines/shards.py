@@ -15,6 +15,7 @@ from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
 from pipelines.config import Shards
 from pipelines.manifest import read_json, write_json
+from pipelines.quarantine import QUARANTINE_FOLDER
 
 TASKS_FOLDER = "_tasks"
 
@@ -117,6 +118,7 @@ class TaskOutput:
         # Apart for every attempt, so that an attempt which is thought dead cannot write into this one's files.
         self._temporary = files.join(folder, files.TEMPORARY, f"{task}-{uuid.uuid4().hex}")
         self._shards: dict[int, _Shard] = {}
+        self.quarantine_path = files.join(self._temporary, "quarantine.parquet")
 
     def __enter__(self) -> Self:
         return self
@@ -139,8 +141,11 @@ class TaskOutput:
         rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
-    def finish(self, counts: Counter[str]) -> None:
-        """Closes the shards, gives them their names, and writes the task's entry with `counts`."""
+    def finish(self, counts: Counter[str], has_quarantine: bool = False) -> None:
+        """Closes the shards, gives them their names, and writes the task's entry with `counts`.
+
+        With `has_quarantine`, there is a file of bad rows at `quarantine_path`, which gets its name with them.
+        """
         for shard in self._shards.values():
             shard.close()
         shards = []
@@ -152,9 +157,14 @@ class TaskOutput:
                 {"path": name, "bucket": bucket, "rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size}
             )
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
+        entry: dict[str, Any] = {"task": self._task, "counts": dict(counts), "shards": shards}
+        if has_quarantine:
+            name = f"{QUARANTINE_FOLDER}/part-{self._task}.parquet"
+            entry["quarantine"] = {"path": name, "bytes": files.match(self.quarantine_path)[0].size_in_bytes}
+            moves.append((self.quarantine_path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
-        write_json(entry_path(self._folder, self._task), {"task": self._task, "counts": dict(counts), "shards": shards})
+        write_json(entry_path(self._folder, self._task), entry)
         files.delete(self._temporary)
 
 
@@ -164,14 +174,16 @@ def entry_path(folder: str, task: str) -> str:
 
 
 def read_entries(folder: str, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns the entries of finished tasks by task; an entry whose shards are not all there in size is left out."""
-    listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}
+    """Returns the entries of finished tasks by task; an entry whose files are not all there in size is left out."""
+    patterns = [files.join(folder, name, "*.parquet") for name in ("bucket=*", QUARANTINE_FOLDER)]
+    listed = {m.path: m.size_in_bytes for pattern in patterns for m in files.match(pattern)}
     finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*.json"))}
     entries = {}
     for task in tasks:
         if entry_path(folder, task) in finished:
             entry = read_json(entry_path(folder, task))
-            paths = [(files.join(folder, *shard["path"].split("/")), shard["bytes"]) for shard in entry["shards"]]
+            written = [*entry["shards"], *([entry["quarantine"]] if "quarantine" in entry else [])]
+            paths = [(files.join(folder, *file["path"].split("/")), file["bytes"]) for file in written]
             if all(listed.get(path) == size for path, size in paths):
                 entries[task] = entry
     return entries

@@ -24,6 +24,7 @@ from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_file
 from pipelines.dataset_card import CARD, dataset_card
 from pipelines.documents import Batch, read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
+from pipelines.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 from pipelines.runners import run_pipeline
 from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
 
@@ -47,7 +48,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     output = settings.output
     tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
     sources = find_files(project.corpus)
-    row_format = _row_format(settings, tokenizer, sources[0])
+    row_format = _row_format(settings, tokenizer, sources)
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
     if project.run.overwrite:
         _delete_output(output)
@@ -69,7 +70,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
             project.run,
             beam_args,
         )
-    manifest = _finish(output, plan, identity)
+    manifest = _finish(output, plan, identity, project.corpus)
     _show_summary(manifest, sum(e.num_bytes for _, task in tasks for e in task), time.perf_counter() - started)
     return manifest
 
@@ -77,11 +78,11 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)
+    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, files.TEMPORARY)
     files.delete(*(files.join(folder, name) for name in names), *shards)
 
 
-def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> RowFormat:
+def _row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[SourceFile]) -> RowFormat:
     for role, asked in (("bos", settings.begin_token), ("eos", settings.end_token)):
         if asked and tokenizer.special_id(role) is None:
             setting = "begin_token" if role == "bos" else "end_token"
@@ -95,13 +96,14 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> Ro
         raise ValueError(
             f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens"
         )
-    return RowFormat(settings, carried_schema(first, settings.carry), pad_id)
+    return RowFormat(settings, carried_schema(sources, settings.carry), pad_id)
 
 
 def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict[str, Any]:
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
+    corpus = {name: value for name, value in project.corpus.identity.items() if name not in ("files", "sample")}
     return {
-        "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
+        "corpus": corpus,
         "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer", "pattern", "special_tokens"}),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
@@ -172,15 +174,19 @@ def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, r
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
-        for batch in read_task(task, corpus, counts, row_format.settings.carry):
-            _add_batch(batch, tokenizer, row_format, output, counts)
+        with Quarantine(corpus, counts, output.quarantine_path) as quarantine:
+            for batch in read_task(task, corpus, counts, row_format.settings.carry, quarantine):
+                _add_batch(batch, tokenizer, row_format, output, counts)
         _check(counts)
-        output.finish(counts)
+        output.finish(counts, quarantine.has_file)
 
 
 def _check(counts: Counter[str]) -> None:
     """Every document and every token went somewhere."""
-    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents")
+    left_out = (
+        *("null_documents", "skipped_documents", "quarantined_documents"),
+        *("empty_documents", "dropped_documents"),
+    )
     assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
@@ -252,7 +258,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArra
         ) from error
 
 
-def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
+def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     """Checks that every task is finished and writes the manifest, then the mark of success."""
     entries = read_entries(output, list(plan["tasks"]))
     missing = [name for name in plan["tasks"] if name not in entries]
@@ -265,6 +271,8 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
     for name in sorted(entries):
         counts.update(entries[name]["counts"])
         shards += entries[name]["shards"]
+    check_limits(counts, corpus)
+    bad = [entries[name]["quarantine"]["path"] for name in sorted(entries) if "quarantine" in entries[name]]
     buckets = {}
     for bucket in sorted({shard["bucket"] for shard in shards}):
         of_bucket = [shard for shard in shards if shard["bucket"] == bucket]
@@ -276,6 +284,7 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
         "inputs": plan["inputs"],
         "versions": versions(),
         "counts": dict(counts),
+        "quarantine": quarantine_summary(counts, bad),
         "buckets": buckets,
         "shards": shards,
     }
@@ -340,6 +349,7 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
     remarks = {
         "null_documents": "documents without text were left out",
         "empty_documents": "empty documents were left out",
+        "quarantined_documents": "bad documents were left out and are listed in _quarantine/",
         "skipped_documents": "documents that are not UTF-8 were left out",
         "replaced_documents": "documents that are not UTF-8 got U+FFFD for their bad bytes",
         "surrogate_documents": "documents held lone surrogates, which became U+FFFD",
