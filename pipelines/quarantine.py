@@ -78,15 +78,12 @@ class BadInputError(ValueError):
     """Input that stops a job.
 
     Attributes:
-        bad: the first that was met; None where there were too many.
+        bad: the first that was met; None where there were too many, or where Beam made the error anew.
     """
 
-    def __init__(self, bad: BadRows | None, message: str = "") -> None:
+    def __init__(self, message: str, bad: BadRows | None = None) -> None:
         super().__init__(message)
         self.bad = bad
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.bad, str(self))
 
 
 def bad_input(bad: BadRows) -> BadInputError:
@@ -95,7 +92,7 @@ def bad_input(bad: BadRows) -> BadInputError:
     choices = "replace, skip or quarantine" if bad.reason == "invalid_utf8" else "quarantine"
     setting = f"corpus.{_SETTINGS[bad.reason]} to {choices}"
     remedy = f"{bad.remedy}, or set {setting}" if bad.remedy else f"Set {setting}"
-    return BadInputError(bad, f"{where}: {bad.detail}. {remedy}")
+    return BadInputError(f"{where}: {bad.detail}. {remedy}", bad)
 
 
 class Quarantine:
@@ -177,9 +174,8 @@ def _too_many(counts: Counter[str], limit: str, more: str = "") -> BadInputError
     share = counts[_ALL] / max(1, counts["documents"])
     reasons = ", ".join(f"{name} {count:,}" for name, count in _reasons(counts).items())
     return BadInputError(
-        None,
         f"{counts[_ALL]:,} of {counts['documents']:,} documents are bad ({share:.2%}: {reasons}), and {limit}{more}. "
-        f"Correct the files, or set a higher limit",
+        "Correct the files, or set a higher limit"
     )
 
 
