@@ -113,7 +113,7 @@ def write_bad_corpus(folder: Path) -> tuple[list[str], list[Listed]]:
         ("f.jsonl", 9, 1, "bad_json", b'{"text": "cut o'),
         ("g.jsonl.gz", kept, None, "unreadable", rest),
         ("h.jsonl.gz", 0, None, "unreadable", None),
-        ("i.txt.gz", 0, 1, "unreadable", b"a text that was cut"),
+        ("i.txt.gz", 0, 1, "unreadable", b"a text that was cut off"),
         ("j.txt", 0, 1, "invalid_utf8", b"\xfe"),
         ("k.txt", 0, 1, "too_long", b"z" * 64),
     ]
