@@ -81,10 +81,8 @@ class Corpus(_Group):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if "on_long_document" in self.model_fields_set and self.max_document_bytes is None:
-            raise ValueError(
-                f"on_long_document is {self.on_long_document}, but max_document_bytes is missing; say what is too long"
-            )
+        if self.on_long_document == "quarantine" and self.max_document_bytes is None:
+            raise ValueError("on_long_document is quarantine, but max_document_bytes is missing; say what is too long")
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self
