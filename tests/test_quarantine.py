@@ -251,7 +251,8 @@ def test_fail_stops_either_job_naming_the_first_bad_row_of_its_kind(
 ) -> None:
     write_bad_corpus(tmp_path / "corpus")
     (tmp_path / "corpus" / "g.jsonl.gz").unlink()
-    settings = project(tmp_path / "corpus", tokenizer, tmp_path, **{SETTING_OF[reason]: "fail"})
+    options: dict[str, Any] = {SETTING_OF[reason]: "fail"}
+    settings = project(tmp_path / "corpus", tokenizer, tmp_path, **options)
     with pytest.raises((BadInputError, PipelineFailed), match=FIRST[reason]):
         job(settings)
     assert not list(tmp_path.rglob("_manifest.json"))
