@@ -24,6 +24,7 @@ from pipelines import files
 
 Format = Literal["auto", "parquet", "jsonl", "text"]
 Sample = Literal["known-answers", "python-stdlib"]
+OnBad = Literal["fail", "quarantine"]
 
 
 def _listed(value: Any) -> Any:
@@ -56,16 +57,36 @@ class Corpus(_Group):
     format: Format = Field("auto", description="auto goes by each file's name; jsonl and text may be .gz, .zst or .bz2")
     text_column: str = Field("text", description="the column, JSON key, or dotted path to it, that holds the text")
     text_document: Literal["file", "line"] = Field("file", description="what one document is in a text file")
-    on_invalid_utf8: Literal["fail", "replace", "skip"] = Field(
-        "fail", description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, or leave it out"
+    on_invalid_utf8: Literal["fail", "replace", "skip", "quarantine"] = Field(
+        "fail",
+        description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, leave it out, or list it too",
     )
     fingerprint: Literal["whole", "sampled"] = Field(
         "whole",
         description="what tells that a file changed: all its bytes, or its size and 64 pieces of it, for huge corpora",
     )
+    on_null: Literal["skip", "fail", "quarantine"] = Field(
+        "skip", description="a document without text: leave it out, stop, or leave it out and list it in _quarantine/"
+    )
+    on_bad_json: OnBad = Field("fail", description="a line that is not JSON, or lacks the text or a carried key")
+    on_wrong_type: OnBad = Field("fail", description="a column or JSON value that should hold text and does not")
+    on_unreadable: OnBad = Field("fail", description="a file or row group that is damaged, cut off, or not its format")
+    max_document_bytes: int | None = Field(None, gt=0, description="a document of more bytes of UTF-8 is too long")
+    on_long_document: OnBad = Field("fail", description="a document above max_document_bytes")
+    max_bad_documents: int | None = Field(None, ge=0, description="fail when more documents are in quarantine")
+    max_bad_share: float | None = Field(
+        None, ge=0, le=1, description="fail when a larger share of all documents is in quarantine"
+    )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide which documents there are and what they hold: all but the limits."""
+        return self.model_dump(mode="json", exclude={"max_bad_documents", "max_bad_share"})
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.on_long_document == "quarantine" and self.max_document_bytes is None:
+            raise ValueError("on_long_document is quarantine, but max_document_bytes is missing; say what is too long")
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self

@@ -24,6 +24,7 @@ from pipelines import files
 from pipelines.config import Shards
 from pipelines.corpus import Extent, SourceFile, Task, extents_of, group_extents
 from pipelines.manifest import MANIFEST, SUCCESS, differences, fingerprint, read_or_damaged, write_json
+from pipelines.quarantine import QUARANTINE_FOLDER
 from pipelines.shards import TASKS_FOLDER, read_entries
 
 PLAN = "_plan.json"
@@ -137,6 +138,9 @@ def delete_strays(output: str, plan: Plan, shards: Iterable[str] | None = None) 
     """
     folder = files.join(output, TASKS_FOLDER)
     strays = [m.path for m in files.match(files.join(folder, "*")) if _task_name(m.path) not in plan.keys]
+    strays += [
+        m.path for m in files.match(files.join(output, QUARANTINE_FOLDER, "*")) if _task_name(m.path) not in plan.keys
+    ]
     found = [m.path for m in files.match(files.join(output, "bucket=*", "part-*.parquet"))]
     if shards is None:
         strays += [path for path in found if _task_name(path) not in plan.keys]

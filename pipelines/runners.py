@@ -21,6 +21,7 @@ from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipelines.config import Run
+from pipelines.quarantine import BadInputError
 
 
 class PipelineFailed(RuntimeError):
@@ -115,7 +116,8 @@ def _failure(error: Exception) -> PipelineFailed:
     marked = [(kind, message) for kind, message in raised if "[while running '" in message]
     kind, message = (marked or raised or [(type(error).__name__, text)])[0]
     told = re.sub(r" \[while running '[^']*'\]", "", message).strip()
-    return BadInput(told) if kind == "ValueError" else PipelineFailed(told)
+    is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__)
+    return BadInput(told) if is_input else PipelineFailed(told)
 
 
 def work() -> None:

@@ -15,6 +15,7 @@ from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
 from pipelines.config import Shards
 from pipelines.manifest import read_or_damaged, write_json
+from pipelines.quarantine import QUARANTINE_FOLDER
 
 TASKS_FOLDER = "_tasks"
 
@@ -117,6 +118,7 @@ class TaskOutput:
         # Apart for every attempt, so that an attempt which is thought dead cannot write into this one's files.
         self._temporary = files.join(folder, files.TEMPORARY, f"{task}-{uuid.uuid4().hex}")
         self._shards: dict[int, _Shard] = {}
+        self.quarantine_path = files.join(self._temporary, "quarantine.parquet")
 
     def __enter__(self) -> Self:
         return self
@@ -139,11 +141,12 @@ class TaskOutput:
         rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
-    def finish(self, counts: Counter[str], key: str) -> None:
+    def finish(self, counts: Counter[str], key: str, has_quarantine: bool = False) -> None:
         """Closes the shards, gives them their names, and writes the task's entry.
 
         Args:
             key: what the shards depend on, as a fingerprint; `read_entries` asks for it.
+            has_quarantine: there is a file of bad rows at `quarantine_path`, which gets its name with them.
         """
         for shard in self._shards.values():
             shard.close()
@@ -156,9 +159,13 @@ class TaskOutput:
                 {"path": name, "bucket": bucket, "rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size}
             )
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
+        entry: dict[str, Any] = {"task": self._task, "key": key, "counts": dict(counts), "shards": shards}
+        if has_quarantine:
+            name = f"{QUARANTINE_FOLDER}/part-{self._task}.parquet"
+            entry["quarantine"] = {"path": name, "bytes": files.match(self.quarantine_path)[0].size_in_bytes}
+            moves.append((self.quarantine_path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
-        entry = {"task": self._task, "key": key, "counts": dict(counts), "shards": shards}
         write_json(entry_path(self._folder, self._task), entry)
         files.delete(self._temporary)
 
@@ -171,12 +178,13 @@ def entry_path(folder: str, task: str) -> str:
 def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Returns the entries of finished tasks, and the paths of entries that do not count.
 
-    An entry counts when it can be read, its key is the one given, and its shards are all there in size.
+    An entry counts when it can be read, its key is the one given, and its files are all there in size.
 
     Args:
         keys: task -> what its shards depend on, as a fingerprint.
     """
-    listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}
+    patterns = [files.join(folder, name, "*.parquet") for name in ("bucket=*", QUARANTINE_FOLDER)]
+    listed = {m.path: m.size_in_bytes for pattern in patterns for m in files.match(pattern)}
     finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*.json"))}
     entries, unsound = {}, []
     for task, key in keys.items():
@@ -191,5 +199,5 @@ def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], 
 
 
 def _all_there(folder: str, entry: dict[str, Any], listed: Mapping[str, int]) -> bool:
-    shards = entry["shards"]
-    return all(listed.get(files.join(folder, *shard["path"].split("/"))) == shard["bytes"] for shard in shards)
+    written = [*entry["shards"], *([entry["quarantine"]] if "quarantine" in entry else [])]
+    return all(listed.get(files.join(folder, *file["path"].split("/"))) == file["bytes"] for file in written)

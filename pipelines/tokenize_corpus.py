@@ -28,6 +28,7 @@ from pipelines.manifest import MANIFEST, SUCCESS, versions, write_json
 from pipelines.outcome import Outcome
 from pipelines.plan import PLAN, Changes, Plan, delete_strays, make_plan, write_plan
 from pipelines.preview import Preview, preview
+from pipelines.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 from pipelines.runners import PipelineFailed, run_pipeline
 from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
 
@@ -111,7 +112,7 @@ def _tokenize(
                 project.run,
                 beam_args,
             )
-    manifest = _finish(output, plan, lock)
+    manifest = _finish(output, plan, project.corpus, lock)
     num_bytes = sum(extent.num_bytes for task in todo.values() for extent in task)
     _show_summary(manifest, num_bytes, time.perf_counter() - started)
     return Tokenized(Outcome.DONE, len(tasks), num_bytes, plan.changes, manifest)
@@ -119,7 +120,7 @@ def _tokenize(
 
 def _plan(project: Project, settings: Shards, tokenizer: Tokenizer) -> tuple[RowFormat, Plan]:
     sources = find_files(project.corpus)
-    row_format = _row_format(settings, tokenizer, sources[0])
+    row_format = _row_format(settings, tokenizer, sources)
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
     return row_format, make_plan(settings, identity, sources, anew=project.run.overwrite)
 
@@ -127,12 +128,12 @@ def _plan(project: Project, settings: Shards, tokenizer: Tokenizer) -> tuple[Row
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, PLAN, TASKS_FOLDER, files.TEMPORARY)
+    names = (SUCCESS, MANIFEST, CARD, PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, files.TEMPORARY)
     files.delete(*(files.join(folder, name) for name in names), *shards)
     files.delete_empty(*sorted({shard.rpartition("/")[0] for shard in shards}))
 
 
-def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> RowFormat:
+def _row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[SourceFile]) -> RowFormat:
     for role, asked in (("bos", settings.begin_token), ("eos", settings.end_token)):
         if asked and tokenizer.special_id(role) is None:
             setting = "begin_token" if role == "bos" else "end_token"
@@ -146,13 +147,14 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> Ro
         raise ValueError(
             f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens"
         )
-    return RowFormat(settings, carried_schema(first, settings.carry), pad_id)
+    return RowFormat(settings, carried_schema(sources, settings.carry), pad_id)
 
 
 def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict[str, Any]:
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
+    corpus = {name: value for name, value in project.corpus.identity.items() if name not in ("files", "sample")}
     return {
-        "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
+        "corpus": corpus,
         "shards": settings.model_dump(mode="json", exclude={*_NOT_IN_ROWS}),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
@@ -194,15 +196,19 @@ def tokenize_task(name: str, key: str, task: Task, corpus: Corpus, tokenizer: To
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
-        for batch in read_task(task, corpus, counts, row_format.settings.carry):
-            _add_batch(batch, tokenizer, row_format, output, counts)
+        with Quarantine(corpus, counts, output.quarantine_path) as quarantine:
+            for batch in read_task(task, corpus, counts, row_format.settings.carry, quarantine):
+                _add_batch(batch, tokenizer, row_format, output, counts)
         _check(counts)
-        output.finish(counts, key)
+        output.finish(counts, key, quarantine.has_file)
 
 
 def _check(counts: Counter[str]) -> None:
     """Every document and every token went somewhere."""
-    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents")
+    left_out = (
+        *("null_documents", "skipped_documents", "quarantined_documents"),
+        *("empty_documents", "dropped_documents"),
+    )
     assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
@@ -274,7 +280,7 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArra
         ) from error
 
 
-def _finish(output: str, plan: Plan, lock: OutputLock) -> dict[str, Any]:
+def _finish(output: str, plan: Plan, corpus: Corpus, lock: OutputLock) -> dict[str, Any]:
     """Checks that every task is finished and writes the manifest, then the mark of success."""
     entries, _ = read_entries(output, plan.keys)
     missing = [name for name in plan.keys if name not in entries]
@@ -288,6 +294,8 @@ def _finish(output: str, plan: Plan, lock: OutputLock) -> dict[str, Any]:
     for name in sorted(entries):
         counts.update(entries[name]["counts"])
         shards += entries[name]["shards"]
+    check_limits(counts, corpus)
+    bad = [entries[name]["quarantine"]["path"] for name in sorted(entries) if "quarantine" in entries[name]]
     buckets = {}
     for bucket in sorted({shard["bucket"] for shard in shards}):
         of_bucket = [shard for shard in shards if shard["bucket"] == bucket]
@@ -299,6 +307,7 @@ def _finish(output: str, plan: Plan, lock: OutputLock) -> dict[str, Any]:
         **{key: plan.content[key] for key in ("tokenizer", "settings", "inputs")},
         "versions": versions(),
         "counts": dict(counts),
+        "quarantine": quarantine_summary(counts, bad),
         "buckets": buckets,
         "shards": shards,
     }
@@ -374,6 +383,7 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
     remarks = {
         "null_documents": "documents without text were left out",
         "empty_documents": "empty documents were left out",
+        "quarantined_documents": "bad documents were left out and are listed in _quarantine/",
         "skipped_documents": "documents that are not UTF-8 were left out",
         "replaced_documents": "documents that are not UTF-8 got U+FFFD for their bad bytes",
         "surrogate_documents": "documents held lone surrogates, which became U+FFFD",

@@ -386,7 +386,7 @@ def test_an_error_in_a_worker_is_told_with_its_file_and_row_and_no_traceback(
     assert said.out == ""
     assert said.err == (
         f"tokenmill: {tmp_path}/bad.parquet, row 1: the text is not UTF-8 (invalid start byte at byte 0: "
-        r"b'\xff\xfe'). Set corpus.on_invalid_utf8 to replace or skip" + "\n"
+        r"b'\xff\xfe'). Set corpus.on_invalid_utf8 to replace, skip or quarantine" + "\n"
     )
     # What Beam logs goes to the terminal too, where it is not pytest that takes it.
     assert "Traceback" not in caplog.text
