@@ -44,6 +44,10 @@ def _no_glob(path: str) -> str:
 Folder = Annotated[str, AfterValidator(_no_glob)]
 
 
+def _off(value: Any) -> Any:
+    return "off" if value is False else value  # As YAML reads the word.
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,6 +62,10 @@ class Corpus(_Group):
     text_document: Literal["file", "line"] = Field("file", description="what one document is in a text file")
     on_invalid_utf8: Literal["fail", "replace", "skip"] = Field(
         "fail", description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, or leave it out"
+    )
+    deduplicate: Annotated[Literal["off", "exact"], BeforeValidator(_off)] = Field(
+        "off",
+        description="exact: of documents that are equal once the tokenizer has normalised them, the first alone stays",
     )
 
     @model_validator(mode="after")

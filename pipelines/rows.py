@@ -70,7 +70,7 @@ def add_batch(
 
 def check_counts(counts: Counter[str]) -> None:
     """Every document and every token went somewhere."""
-    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents")
+    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents", "duplicate_documents")
     assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]

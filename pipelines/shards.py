@@ -139,8 +139,11 @@ class TaskOutput:
         rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
-    def finish(self, counts: Counter[str]) -> None:
-        """Closes the shards, gives them their names, and writes the task's entry with `counts`."""
+    def finish(self, counts: Counter[str], left_out: str = "") -> None:
+        """Closes the shards, gives them their names, and writes the task's entry.
+
+        `counts` and `left_out` (see `LeftOut.fingerprint`) go into the entry.
+        """
         for shard in self._shards.values():
             shard.close()
         shards = []
@@ -154,7 +157,8 @@ class TaskOutput:
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
-        write_json(entry_path(self._folder, self._task), {"task": self._task, "counts": dict(counts), "shards": shards})
+        entry = {"task": self._task, "counts": dict(counts), "left_out": left_out, "shards": shards}
+        write_json(entry_path(self._folder, self._task), entry)
         files.delete(self._temporary)
 
 

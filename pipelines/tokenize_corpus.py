@@ -18,6 +18,7 @@ from pipelines import files
 from pipelines.config import Corpus, Project, Shards
 from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
 from pipelines.dataset_card import CARD, dataset_card
+from pipelines.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
 from pipelines.rows import add_batch, check_counts
@@ -50,8 +51,14 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
         _delete_output(output)
     plan = _plan(output, identity, sources, settings)
     entries = read_entries(output, list(plan["tasks"]))
-    todo = {name: task for name, task in plan["tasks"].items() if name not in entries}
     finished = read_json(files.join(output, MANIFEST)) if files.exists(files.join(output, SUCCESS)) else None
+    duplicates = None
+    if project.corpus.deduplicate == "exact" and not (finished and set(entries) == set(plan["tasks"])):
+        duplicates = _find_duplicates(plan, project, settings, tokenizer, beam_args)
+        # A task is done again when other documents of it are left out now: the first of them has gone with its file.
+        left_out = duplicates.by_task
+        entries = {name: entry for name, entry in entries.items() if entry["left_out"] == left_out[name]}
+    todo = {name: task for name, task in plan["tasks"].items() if name not in entries}
     if finished is not None and not todo:
         _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
         return dict(finished)
@@ -66,15 +73,32 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
             project.run,
             beam_args,
         )
-    manifest = _finish(output, plan, identity)
+    manifest = _finish(output, plan, identity, duplicates)
     _show_summary(manifest, sum(e.num_bytes for _, task in tasks for e in task), time.perf_counter() - started)
     return manifest
+
+
+def _find_duplicates(
+    plan: dict[str, Any], project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str]
+) -> Duplicates:
+    """Also over the tasks that are done: of a document in old and in new files, the old one stays."""
+    with _console.status("looking for duplicates"):
+        return find_duplicates(
+            {name: _from_json(task) for name, task in sorted(plan["tasks"].items())},
+            {path: source["fingerprint"] for path, source in plan["inputs"].items()},
+            project.corpus,
+            tokenizer.words,
+            files.join(settings.output, DUPLICATES_FOLDER),
+            project.run,
+            carry=settings.carry,
+            beam_args=beam_args,
+        )
 
 
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)
+    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, DUPLICATES_FOLDER, files.TEMPORARY)
     files.delete(*(files.join(folder, name) for name in names), *shards)
 
 
@@ -169,13 +193,16 @@ def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, r
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
-        for batch in read_task(task, corpus, counts, row_format.settings.carry):
+        left_out = LeftOut.read(corpus, files.join(row_format.settings.output, DUPLICATES_FOLDER), name)
+        for batch in left_out.filter(read_task(task, corpus, counts, row_format.settings.carry), counts):
             add_batch(batch, tokenizer, row_format, output, counts)
         check_counts(counts)
-        output.finish(counts)
+        output.finish(counts, left_out.fingerprint)
 
 
-def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
+def _finish(
+    output: str, plan: dict[str, Any], identity: dict[str, Any], duplicates: Duplicates | None
+) -> dict[str, Any]:
     """Checks that every task is finished and writes the manifest, then the mark of success."""
     entries = read_entries(output, list(plan["tasks"]))
     missing = [name for name in plan["tasks"] if name not in entries]
@@ -199,6 +226,7 @@ def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict
         "inputs": plan["inputs"],
         "versions": versions(),
         "counts": dict(counts),
+        "duplicates": duplicates.content() if duplicates else None,
         "buckets": buckets,
         "shards": shards,
     }
@@ -263,6 +291,7 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
     remarks = {
         "null_documents": "documents without text were left out",
         "empty_documents": "empty documents were left out",
+        "duplicate_documents": "documents are equal to one before them and were left out",
         "skipped_documents": "documents that are not UTF-8 were left out",
         "replaced_documents": "documents that are not UTF-8 got U+FFFD for their bad bytes",
         "surrogate_documents": "documents held lone surrogates, which became U+FFFD",

@@ -17,6 +17,7 @@ from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Corpus
 from pipelines.corpus import Task
+from pipelines.deduplicate import LeftOut, task_name
 from pipelines.documents import read_corpus, read_task
 from pipelines.manifest import MANIFEST, read_json, write_json
 
@@ -37,10 +38,12 @@ class CountWords(beam.PTransform):
     corpus: Corpus
     words: Words
     num_partitions: int
+    duplicates_folder: str = ""
+    """Where `find_duplicates` wrote which documents are left out, by `task_name`."""
 
     def expand(self, tasks: beam.PCollection[Task]) -> Any:
         counted = tasks | "CountTasks" >> beam.ParDo(
-            _CountTask(self.corpus, self.words, self.num_partitions)
+            _CountTask(self.corpus, self.words, self.num_partitions, self.duplicates_folder)
         ).with_outputs("totals", main="counts")
         return {
             "counts": counted.counts | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts()),
@@ -51,15 +54,17 @@ class CountWords(beam.PTransform):
 class _CountTask(beam.DoFn):
     """Counts one task; what it holds is bounded, so a task may be of any size."""
 
-    def __init__(self, corpus: Corpus, words: Words, num_partitions: int) -> None:
+    def __init__(self, corpus: Corpus, words: Words, num_partitions: int, duplicates_folder: str) -> None:
         self._corpus = corpus
         self._words = words
         self._num_partitions = num_partitions
+        self._duplicates_folder = duplicates_folder
 
     def process(self, task: Task) -> Iterator[Any]:
         totals: Counter[str] = Counter()
         counter = WordCounter(self._words)
-        for batch in read_task(task, self._corpus, totals):
+        left_out = LeftOut.read(self._corpus, self._duplicates_folder, task_name(task))
+        for batch in left_out.filter(read_task(task, self._corpus, totals), totals):
             counter.add(batch.texts)
             if len(counter) > _MOST_WORDS_HELD:
                 yield from self._partitions(counter)
@@ -168,14 +173,16 @@ def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
     return counter.take()
 
 
-def finish_word_counts(folder: str, identity: dict[str, Any]) -> dict[str, int]:
+def finish_word_counts(
+    folder: str, identity: dict[str, Any], duplicates: dict[str, Any] | None = None
+) -> dict[str, int]:
     """Writes the manifest that makes a folder of word counts whole, and returns the totals of the corpus in it.
 
-    `identity` is what the words were counted from.
+    `identity` is what the words were counted from, `duplicates` what of it was left out.
     """
     totals = read_json(files.join(folder, _TOTALS)) or {}
     names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
-    write_json(files.join(folder, MANIFEST), {**identity, "totals": totals, "files": names})
+    write_json(files.join(folder, MANIFEST), {**identity, "totals": totals, "duplicates": duplicates, "files": names})
     files.delete(files.join(folder, _TOTALS), files.join(folder, files.TEMPORARY))
     return dict(totals)
 
