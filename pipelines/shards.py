@@ -1,10 +1,13 @@
 """Training shards: Parquet files of padded rows, one for each task and bucket, and what a task says about them."""
 
+import hashlib
+import io
 import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import reduce
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +20,8 @@ from pipelines.config import Shards
 from pipelines.manifest import read_json, write_json
 
 TASKS_FOLDER = "_tasks"
+TOKEN_COUNTS = "_token_counts.npy"
+"""How often each id stands in all shards; with an underscore, for readers of Parquet folders pass over such names."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,32 @@ class RowFormat:
         return pa.schema(fields)
 
 
+class _HashedFile:
+    """A file to write to from its start to its end, whose SHA-256 is known without reading it again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def write(self, content: bytes) -> int:
+        self._digest.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class _Shard:
     """One Parquet file being written; holds at most one row group of rows, not yet padded."""
 
@@ -52,13 +83,13 @@ class _Shard:
         self._rows_per_group = max(1, format.settings.row_group_bytes // (4 * bucket))
         self._waiting: list[pa.Table] = []
         self._num_waiting = 0
-        self._file = files.create_raw(path)
+        self.file = _HashedFile(files.create_raw(path))
         # Ids and masks are written plain, without statistics, which no reader of theirs asks for: measured, that is
         # smaller and a third faster than Arrow's own choice. (Byte-stream split is better still, but not all can read
         # it.) Rows and the columns carried along keep both.
         flat = [field.name for field in format.schema if not pa.types.is_list(field.type)]
         self._writer = pq.ParquetWriter(
-            self._file,
+            self.file,
             format.schema,
             compression="zstd",
             compression_level=format.settings.compression_level,
@@ -68,6 +99,7 @@ class _Shard:
         self.path = path
         self.num_rows = 0
         self.num_tokens = 0
+        self.token_counts = np.zeros(0, np.int64)
 
     def add(self, rows: pa.Table) -> None:
         """Takes rows: `ids` unpadded, and all other columns."""
@@ -85,7 +117,7 @@ class _Shard:
     def abandon(self) -> None:
         """Closes the file without what waits."""
         self._writer.close()
-        self._file.close()
+        self.file.close()
 
     def _write(self, num_rows: int) -> None:
         waiting = pa.concat_tables(self._waiting)
@@ -102,6 +134,15 @@ class _Shard:
         self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
         self.num_rows += num_rows
         self.num_tokens += int(lengths.sum())
+        self.token_counts = _added(self.token_counts, np.bincount(np.asarray(ids.flatten())))
+
+
+def _added(counts: Int64s, more: Int64s) -> Int64s:
+    """Returns the sum of counts by id, as long as the longer of the two."""
+    total = np.zeros(max(counts.size, more.size), np.int64)
+    total[: counts.size] += counts
+    total[: more.size] += more
+    return total
 
 
 class TaskOutput:
@@ -151,12 +192,13 @@ class TaskOutput:
         for bucket, shard in sorted(self._shards.items()):
             name = f"bucket={bucket}/part-{self._task}.parquet"
             size = files.match(shard.path)[0].size_in_bytes
-            shards.append(
-                {"path": name, "bucket": bucket, "rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size}
-            )
+            facts = {"rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size, "sha256": shard.file.sha256}
+            shards.append({"path": name, "bucket": bucket, **facts})
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
+        token_counts = reduce(_added, (shard.token_counts for shard in self._shards.values()), np.zeros(0, np.int64))
+        _write_token_counts(_token_counts_path(self._folder, self._task), token_counts)
         entry = {"task": self._task, "counts": dict(counts), "left_out": left_out, "shards": shards}
         write_json(entry_path(self._folder, self._task), entry)
         files.delete(self._temporary)
@@ -167,13 +209,39 @@ def entry_path(folder: str, task: str) -> str:
     return files.join(folder, TASKS_FOLDER, f"{task}.json")
 
 
+def _token_counts_path(folder: str, task: str) -> str:
+    return files.join(folder, TASKS_FOLDER, f"{task}.token_counts.parquet")
+
+
+def _write_token_counts(path: str, counts: Int64s) -> None:
+    """Only ids that occur: one task meets few of a large vocabulary."""
+    ids = np.flatnonzero(counts)
+    table = pa.table({"id": pa.array(ids.astype(np.int32)), "count": pa.array(counts[ids])})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    files.write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def sum_token_counts(folder: str, tasks: Sequence[str], vocab_size: int) -> Int64s:
+    """Writes and returns how often each id stands in the rows of tasks, without padding (int64, `vocab_size` long)."""
+    total = np.zeros(vocab_size, np.int64)
+    for task in tasks:
+        with files.open_raw(_token_counts_path(folder, task)) as file:
+            table = pq.read_table(file)
+        total[table["id"].to_numpy()] += table["count"].to_numpy()
+    content = io.BytesIO()
+    np.save(content, total, allow_pickle=False)
+    files.write_bytes(files.join(folder, TOKEN_COUNTS), content.getvalue())
+    return total
+
+
 def read_entries(folder: str, tasks: Sequence[str]) -> dict[str, Any]:
     """Returns the entries of finished tasks by task; an entry whose shards are not all there in size is left out."""
     listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}
-    finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*.json"))}
+    finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*"))}
     entries = {}
     for task in tasks:
-        if entry_path(folder, task) in finished:
+        if {entry_path(folder, task), _token_counts_path(folder, task)} <= finished:
             entry = read_json(entry_path(folder, task))
             paths = [(files.join(folder, *shard["path"].split("/")), shard["bytes"]) for shard in entry["shards"]]
             if all(listed.get(path) == size for path, size in paths):

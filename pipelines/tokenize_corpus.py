@@ -23,7 +23,15 @@ from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
 from pipelines.rows import add_batch, check_counts
 from pipelines.runners import run_pipeline
-from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
+from pipelines.shards import (
+    TASKS_FOLDER,
+    TOKEN_COUNTS,
+    RowFormat,
+    TaskOutput,
+    entry_path,
+    read_entries,
+    sum_token_counts,
+)
 
 _PLAN = "_plan.json"
 _POLL_SECONDS = 0.5
@@ -73,9 +81,14 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
             project.run,
             beam_args,
         )
-    manifest = _finish(output, plan, identity, duplicates)
+    manifest = _finish(output, plan, identity, duplicates, _vocabulary(tokenizer, row_format))
     _show_summary(manifest, sum(e.num_bytes for _, task in tasks for e in task), time.perf_counter() - started)
     return manifest
+
+
+def _vocabulary(tokenizer: Tokenizer, row_format: RowFormat) -> dict[str, int]:
+    """What `tokenmill verify shards` holds ids against."""
+    return {"size": tokenizer.vocab_size, "pad_id": row_format.pad_id}
 
 
 def _find_duplicates(
@@ -98,7 +111,7 @@ def _find_duplicates(
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, DUPLICATES_FOLDER, files.TEMPORARY)
+    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, files.TEMPORARY)
     files.delete(*(files.join(folder, name) for name in names), *shards)
 
 
@@ -201,7 +214,11 @@ def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, r
 
 
 def _finish(
-    output: str, plan: dict[str, Any], identity: dict[str, Any], duplicates: Duplicates | None
+    output: str,
+    plan: dict[str, Any],
+    identity: dict[str, Any],
+    duplicates: Duplicates | None,
+    vocabulary: dict[str, int],
 ) -> dict[str, Any]:
     """Checks that every task is finished and writes the manifest, then the mark of success."""
     entries = read_entries(output, list(plan["tasks"]))
@@ -221,8 +238,10 @@ def _finish(
         rows, tokens = (sum(shard[key] for shard in of_bucket) for key in ("rows", "tokens"))
         padding = round(1 - tokens / (rows * bucket), 6)
         buckets[str(bucket)] = {"shards": len(of_bucket), "rows": rows, "tokens": tokens, "padding_share": padding}
+    token_counts = sum_token_counts(output, list(entries), vocabulary["size"])
     manifest = {
         **identity,
+        "vocabulary": {**vocabulary, "unused_ids": int((token_counts == 0).sum())},
         "inputs": plan["inputs"],
         "versions": versions(),
         "counts": dict(counts),
