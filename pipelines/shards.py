@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bpe_core.kernels import Int32s, Int64s
 from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
 from pipelines.config import Shards
@@ -70,7 +69,7 @@ class _Shard:
         self.num_tokens = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Takes rows: `ids` unpadded, and all other columns."""
+        """Takes rows; see `TaskOutput.add`."""
         self._waiting.append(rows)
         self._num_waiting += rows.num_rows
         while self._num_waiting >= self._rows_per_group:
@@ -130,13 +129,11 @@ class TaskOutput:
         finally:
             files.delete(self._temporary)
 
-    def add(self, bucket: int, ids: Int32s, lengths: Int64s, others: dict[str, Any]) -> None:
-        """Adds rows to a bucket: all their ids one after the other, how many each has, and the other columns."""
+    def add(self, bucket: int, rows: pa.Table) -> None:
+        """Adds rows to a bucket: `ids` (a list column, unpadded), and all other columns but those made from it."""
         if bucket not in self._shards:
             path = files.join(self._temporary, f"{bucket}.parquet")
             self._shards[bucket] = _Shard(self._format, bucket, path)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
     def finish(self, counts: Counter[str]) -> None:
