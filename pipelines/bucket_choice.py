@@ -27,7 +27,7 @@ def least_padding(num_rows: Int64s, count: int, multiple_of: int = 1) -> list[in
     smallest last but one, then the smallest before that, and so on. Without rows there are none.
 
     >>> least_padding(np.array([0, 5, 1, 0, 4]), 2)
-    [2, 4]
+    [1, 4]
     """
     rounded = -(-np.arange(num_rows.size) // multiple_of)
     rows_of = np.bincount(rounded, num_rows).astype(np.int64)

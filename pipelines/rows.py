@@ -5,7 +5,7 @@ row is one segment; a packed row holds several.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from pipelines.buckets import Rows, add_ends, bucket_of, cut_rows
 from pipelines.config import Corpus, Shards
 from pipelines.corpus import Task
 from pipelines.documents import Batch, read_task
+from pipelines.packing import pack_segments
 from pipelines.shards import RowFormat, TaskOutput
 
 
@@ -33,9 +34,14 @@ def add_rows(
     """Adds the rows of a task to its output; adds to `counts` what became of its documents."""
     settings = row_format.settings
     segments = _read_segments(task, corpus, tokenizer, row_format, counts)
-    for bucket, rows in _bucketed(segments, settings):
-        counts["rows"] += rows.num_rows
-        output.add(bucket, rows)
+    rows: Iterable[tuple[int, pa.Table]]
+    if settings.layout == "packed":
+        rows = ((settings.longest_row, table) for table in pack_segments(segments, settings.longest_row))
+    else:
+        rows = _bucketed(segments, settings.bucket_lengths)
+    for bucket, table in rows:
+        counts["rows"] += table.num_rows
+        output.add(bucket, table)
     _check(counts)
 
 
@@ -142,9 +148,9 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArra
         ) from error
 
 
-def _bucketed(segments: Iterable[pa.Table], settings: Shards) -> Iterator[tuple[int, pa.Table]]:
+def _bucketed(segments: Iterable[pa.Table], bucket_lengths: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
     """Yields segments as rows, those of one bucket together."""
     for table in segments:
-        buckets = bucket_of(pc.list_value_length(table["ids"]), settings.bucket_lengths)
+        buckets = bucket_of(pc.list_value_length(table["ids"]), bucket_lengths)
         for index in np.unique(buckets):
-            yield settings.bucket_lengths[index], table.take(pa.array(np.flatnonzero(buckets == index)))
+            yield bucket_lengths[index], table.take(pa.array(np.flatnonzero(buckets == index)))

@@ -14,6 +14,7 @@ from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
 from pipelines.config import Shards
 from pipelines.manifest import read_json, write_json
+from pipelines.packing import position_and_segment_ids
 
 TASKS_FOLDER = "_tasks"
 
@@ -32,14 +33,23 @@ class RowFormat:
         fields = [pa.field("input_ids", pa.list_(pa.int32())), pa.field("attention_mask", pa.list_(pa.int8()))]
         if self.settings.labels:
             fields.append(pa.field("labels", pa.list_(pa.int32())))
-        fields += [pa.field("length", pa.int32()), *self.carried]
+        if self.is_packed:
+            fields += [pa.field(name, pa.list_(pa.int32())) for name in ("position_ids", "segment_ids")]
+        of_segment = [*self.carried]
         if self.settings.provenance:
-            fields += [
+            of_segment += [
                 pa.field("source_file", pa.string()),
                 pa.field("source_row", pa.int64()),
                 pa.field("source_part", pa.int32()),
             ]
-        return pa.schema(fields)
+        if self.is_packed:
+            of_segment = [pa.field(field.name, pa.list_(field.type)) for field in of_segment]
+        return pa.schema([*fields, pa.field("length", pa.int32()), *of_segment])
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a row may hold several segments; what is known of each is then a list."""
+        return self.settings.layout == "packed"
 
 
 class _Shard:
@@ -56,6 +66,8 @@ class _Shard:
         # smaller and a third faster than Arrow's own choice. (Byte-stream split is better still, but not all can read
         # it.) Rows and the columns carried along keep both.
         flat = [field.name for field in format.schema if not pa.types.is_list(field.type)]
+        if format.is_packed and format.settings.provenance:
+            flat += [f"{name}.list.element" for name in ("source_file", "source_row", "source_part")]
         self._writer = pq.ParquetWriter(
             self._file,
             format.schema,
@@ -96,6 +108,9 @@ class _Shard:
         columns = {"input_ids": input_ids, "attention_mask": attention_mask, "length": pa.array(lengths)}
         if self._format.settings.labels:
             columns["labels"] = labels_of(input_ids, attention_mask)
+        if self._format.is_packed:
+            numbers = position_and_segment_ids(rows["segment_lengths"].chunk(0), self._bucket)
+            columns["position_ids"], columns["segment_ids"] = numbers
         schema = self._format.schema
         arrays = [columns[name] if name in columns else rows[name] for name in schema.names]
         self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)

@@ -296,9 +296,9 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
         "skipped_documents": "documents that are not UTF-8 were left out",
         "replaced_documents": "documents that are not UTF-8 got U+FFFD for their bad bytes",
         "surrogate_documents": "documents held lone surrogates, which became U+FFFD",
-        "split_documents": "documents were longer than the longest bucket and were split",
-        "truncated_documents": "documents were longer than the longest bucket and were cut",
-        "dropped_documents": "documents were longer than the longest bucket and were dropped",
+        "split_documents": "documents were longer than the longest row and were split",
+        "truncated_documents": "documents were longer than the longest row and were cut",
+        "dropped_documents": "documents were longer than the longest row and were dropped",
         "special_spellings": "special tokens were spelled out in texts; shards.special_in_text says what that means",
         "unknown_tokens": "characters are not in the vocabulary and became unk",
     }
