@@ -1,8 +1,9 @@
 """Which documents a corpus holds more than once: found by their hashes, task by task, before a job reads them.
 
 Two documents are equal when the tokenizer cannot tell them apart: when their texts are the same bytes once they are
-normalised as its words are (`Words.normalize`; by default not at all). The first one stays, in the order of tasks, and
-in a task of files and rows. Documents without text are no duplicates of each other: they are left out anyway.
+normalised as its words are (`Words.normalize`; by default not at all). The first one stays, in the order of files and
+rows, however these are divided into tasks. Documents without text are no duplicates of each other: they are left out
+anyway.
 
 Each task's hashes are kept in a file of their own, sorted, 28 bytes a document. Parts of the range of hashes are then
 compared, each by one worker, who reads that part of every file. So nobody holds all hashes, the driver none of them,
@@ -42,6 +43,13 @@ _PART_BYTES = 512 << 20
 """Text, about, of which one worker compares the hashes: of documents of 250 bytes, 2 million, in some 200 MB."""
 
 
+class Hashes(NamedTuple):
+    """A task's file of hashes, and for each of the task's extents the place of its file among all files."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
 class Duplicates(NamedTuple):
     """What was found.
 
@@ -77,22 +85,27 @@ def find_duplicates(
     """Writes into `folder` which documents of each task are left out, for `LeftOut.read`.
 
     Args:
-        tasks: by name; of equal documents, that of the first task stays.
-        fingerprints: of the tasks' files, by path. Hashes that are in `folder` from an earlier run are used again when
-            files, settings and tasks are the same.
+        tasks: by name.
+        fingerprints: of the tasks' files, by path; of equal documents, that in the first of these files stays. Hashes
+            that are in `folder` from an earlier run are used again when files, settings and tasks are the same.
         carry: columns that the job reads beside the text: a row without them is no document in either place.
 
     Raises:
         PipelineFailed: see `read_task`.
     """
+    order = {path: rank for rank, path in enumerate(fingerprints)}
     hashed = {
-        name: f"{name}-{_hashes_fingerprint(task, fingerprints, corpus, words, carry)}.hashes"
+        name: Hashes(
+            f"{name}-{_hashes_fingerprint(task, fingerprints, corpus, words, carry)}.hashes",
+            tuple(order[extent.path] for extent in task),
+        )
         for name, task in tasks.items()
     }
     there = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "*"))}
-    kept = {files.join(folder, name) for name in hashed.values()} & set(there)
+    kept = {files.join(folder, hashes.name) for hashes in hashed.values()} & set(there)
     files.delete(*(path for path in there if path not in kept))
-    todo = [(hashed[name], task) for name, task in tasks.items() if files.join(folder, hashed[name]) not in kept]
+    missing = [name for name in tasks if files.join(folder, hashed[name].name) not in kept]
+    todo = [(hashed[name].name, tasks[name]) for name in missing]
     num_parts = 1 + sum(extent.num_bytes for task in tasks.values() for extent in task) // _PART_BYTES
     paths = {name: [extent.path for extent in task] for name, task in tasks.items()}
 
@@ -161,8 +174,7 @@ def _hash_task(named_task: tuple[str, Task], corpus: Corpus, words: Words, folde
         found["extent"], found["row"] = extent_of[batch.path], batch.rows[has_text]
         hashed.append(found)
     together = np.concatenate(hashed)
-    in_order = together[np.lexsort((together["low"], together["high"]))]  # Stable: equal hashes stay in order.
-    files.write_bytes(files.join(folder, name), in_order.tobytes())
+    files.write_bytes(files.join(folder, name), together[np.lexsort((together["low"], together["high"]))].tobytes())
     return name
 
 
@@ -174,13 +186,15 @@ def _hash_texts(texts: pa.LargeStringArray) -> tuple[npt.NDArray[np.uint64], npt
     return np.frombuffer(digests, "<u8").reshape(-1, 2), np.diff(starts) > 0
 
 
-def compare_part(part: int, num_parts: int, folder: str, hashed: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+def compare_part(part: int, num_parts: int, folder: str, hashed: Mapping[str, Hashes]) -> Iterator[tuple[str, bytes]]:
     """Yields, for tasks with duplicates, the places of those whose hashes lie in one part of the range of hashes."""
     low, high = (part << 64) // num_parts, ((part + 1) << 64) // num_parts
-    found = [_read_hashes(files.join(folder, name), low, high) for name in hashed.values()]
+    found = [_read_hashes(files.join(folder, hashes.name), low, high) for hashes in hashed.values()]
+    file_of = [np.array(hashes.ranks)[one["extent"]] for hashes, one in zip(hashed.values(), found, strict=True)]
     task_of = np.repeat(np.arange(len(found)), [one.size for one in found])
     together = np.concatenate([np.empty(0, _HASHED), *found])
-    order = np.lexsort((together["low"], together["high"]))  # Stable: equal hashes stay in the order of tasks.
+    keys = (together["row"], np.concatenate([np.empty(0, np.int64), *file_of]), together["low"], together["high"])
+    order = np.lexsort(keys)
     high_bits, low_bits = together["high"][order], together["low"][order]
     later = order[1:][(high_bits[1:] == high_bits[:-1]) & (low_bits[1:] == low_bits[:-1])]
     names = list(hashed)

@@ -1,24 +1,72 @@
-"""The documents of a task -> ids -> rows, each in its bucket."""
+"""The documents of a task -> ids -> segments -> rows.
+
+A segment is what one row holds of one document: all of it, or a part where the document is longer than a row. A padded
+row is one segment; a packed row holds several.
+"""
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
-from pipelines.buckets import add_ends, bucket_of, cut_rows
-from pipelines.documents import Batch
+from pipelines import files
+from pipelines.buckets import Rows, add_ends, bucket_of, cut_rows
+from pipelines.config import Corpus, Shards
+from pipelines.corpus import Task
+from pipelines.documents import Batch, read_task
+from pipelines.packing import pack_segments
 from pipelines.shards import RowFormat, TaskOutput
 
 
-def add_batch(
-    batch: Batch, tokenizer: Tokenizer, row_format: RowFormat, output: TaskOutput, counts: Counter[str]
+def read_tokenizer(settings: Shards) -> Tokenizer:
+    """Returns the tokenizer that the settings name; see `files.read_tokenizer`."""
+    return files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+
+
+def add_rows(
+    batches: Iterable[Batch],
+    tokenizer: Tokenizer,
+    row_format: RowFormat,
+    output: TaskOutput,
+    counts: Counter[str],
 ) -> None:
-    """Encodes documents and adds their rows to the output of their task; adds to `counts` what became of them."""
+    """Adds the rows of a task's documents to its output; adds to `counts` what became of them."""
     settings = row_format.settings
-    counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
+    segments = _segments_of(batches, tokenizer, row_format, counts)
+    rows: Iterable[tuple[int, pa.Table]]
+    if settings.layout == "packed":
+        rows = ((settings.longest_row, table) for table in pack_segments(segments, settings.longest_row))
+    else:
+        rows = _bucketed(segments, settings.bucket_lengths)
+    for bucket, table in rows:
+        counts["rows"] += table.num_rows
+        output.add(bucket, table)
+    _check(counts)
+
+
+def count_lengths(task: Task, corpus: Corpus, tokenizer: Tokenizer, settings: Shards) -> Int64s:
+    """Returns how many rows of each length the task's documents are cut into: from 0 to the longest row."""
+    num_rows = np.zeros(settings.longest_row + 1, np.int64)
+    for batch in read_task(task, corpus, Counter()):
+        rows = _encode(batch, tokenizer, settings).rows
+        num_rows += np.bincount(rows.stop - rows.start, minlength=num_rows.size)
+    return num_rows
+
+
+class _Encoded(NamedTuple):
+    """The ids of documents, one after the other, where each starts, and the rows that they are cut into."""
+
+    ids: Int32s
+    starts: Int64s
+    rows: Rows
+
+
+def _encode(batch: Batch, tokenizer: Tokenizer, settings: Shards) -> _Encoded:
     try:
         encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
     except ValueError as error:
@@ -28,14 +76,31 @@ def add_batch(
         tokenizer.special_id("bos") if settings.begin_token else None,
         tokenizer.special_id("eos") if settings.end_token else None,
     )
-    lengths = np.diff(starts)
-    longest = settings.bucket_lengths[-1]
-    rows = cut_rows(lengths, longest, settings.on_overflow, settings.overlap)
-    row_lengths = rows.stop - rows.start
-    over = np.maximum(lengths - longest, 0)
+    return _Encoded(
+        ids, starts, cut_rows(np.diff(starts), settings.longest_row, settings.on_overflow, settings.overlap)
+    )
+
+
+def _segments_of(
+    batches: Iterable[Batch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
+) -> Iterator[pa.Table]:
+    """Yields the segments of a task, batch by batch: `ids` (`large_list<int32>`), carried columns, provenance."""
+    settings = row_format.settings
+    unknown = tokenizer.special_id("unk")
+    for batch in batches:
+        counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
+        encoded = _encode(batch, tokenizer, settings)
+        _count(encoded, settings, counts)
+        if unknown is not None:
+            counts["unknown_tokens"] += int((encoded.ids == unknown).sum())
+        yield _segments(batch, encoded, row_format)
+
+
+def _count(encoded: _Encoded, settings: Shards, counts: Counter[str]) -> None:
+    lengths, rows = np.diff(encoded.starts), encoded.rows
+    over = np.maximum(lengths - settings.longest_row, 0)
     counts["tokens"] += int(lengths.sum())
-    counts["rows"] += row_lengths.size
-    counts["row_tokens"] += int(row_lengths.sum())
+    counts["row_tokens"] += int((rows.stop - rows.start).sum())
     counts["empty_documents"] += int((lengths == 0).sum())
     counts["documents_in_rows"] += int((rows.part == 0).sum())
     if settings.on_overflow == "split":
@@ -47,34 +112,33 @@ def add_batch(
     else:
         counts["dropped_documents"] += int((over > 0).sum())
         counts["dropped_tokens"] += int(lengths[over > 0].sum())
-    unknown = tokenizer.special_id("unk")
-    if unknown is not None:
-        counts["unknown_tokens"] += int((ids == unknown).sum())
-    buckets = bucket_of(row_lengths, settings.bucket_lengths)
-    for index in np.unique(buckets):
-        chosen = np.flatnonzero(buckets == index)
-        document = rows.document[chosen]
-        others: dict[str, Any] = {
-            field.name: _cast(batch.carried[field.name].take(pa.array(document)), field, batch.path)
-            for field in row_format.carried
-        }
-        if settings.provenance:
-            others["source_file"] = pa.repeat(batch.path, chosen.size)
-            others["source_row"] = pa.array(batch.rows[document])
-            others["source_part"] = pa.array(rows.part[chosen].astype(np.int32))
-        first = starts[document] + rows.start[chosen]
-        places = np.repeat(first - np.cumsum(row_lengths[chosen]) + row_lengths[chosen], row_lengths[chosen])
-        row_ids = ids[places + np.arange(places.size)]
-        output.add(settings.bucket_lengths[index], row_ids, row_lengths[chosen], others)
 
 
-def check_counts(counts: Counter[str]) -> None:
+def _check(counts: Counter[str]) -> None:
     """Every document and every token went somewhere."""
     left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents", "duplicate_documents")
     assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
     ), counts
+
+
+def _segments(batch: Batch, encoded: _Encoded, row_format: RowFormat) -> pa.Table:
+    ids, starts, rows = encoded
+    lengths = rows.stop - rows.start
+    ends = np.cumsum(lengths)
+    if lengths.sum() != ids.size:  # Something is left out or repeated.
+        ids = ids[np.repeat(starts[rows.document] + rows.start - ends + lengths, lengths) + np.arange(lengths.sum())]
+    columns: dict[str, Any] = {
+        "ids": pa.LargeListArray.from_arrays(pa.array(np.concatenate([[0], ends])), pa.array(ids))
+    }
+    for field in row_format.carried:
+        columns[field.name] = _cast(batch.carried[field.name].take(pa.array(rows.document)), field, batch.path)
+    if row_format.settings.provenance:
+        columns["source_file"] = pa.repeat(batch.path, lengths.size)
+        columns["source_row"] = pa.array(batch.rows[rows.document])
+        columns["source_part"] = pa.array(rows.part.astype(np.int32))
+    return pa.table(columns)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
@@ -86,3 +150,11 @@ def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArra
             f"{path}: the column {field.name!r} is {column.type} here and {field.type} in the first file: {error}. "
             "Write both with one type, or remove it from shards.carry"
         ) from error
+
+
+def _bucketed(segments: Iterable[pa.Table], bucket_lengths: Sequence[int]) -> Iterator[tuple[int, pa.Table]]:
+    """Yields segments as rows, those of one bucket together."""
+    for table in segments:
+        buckets = bucket_of(pc.list_value_length(table["ids"]), bucket_lengths)
+        for index in np.unique(buckets):
+            yield bucket_lengths[index], table.take(pa.array(np.flatnonzero(buckets == index)))

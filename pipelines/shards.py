@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bpe_core.kernels import Int32s, Int64s
+from bpe_core.kernels import Int64s
 from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
 from pipelines.config import Shards
 from pipelines.manifest import read_json, write_json
+from pipelines.packing import position_and_segment_ids
 
 TASKS_FOLDER = "_tasks"
 TOKEN_COUNTS = "_token_counts.npy"
@@ -38,14 +39,23 @@ class RowFormat:
         fields = [pa.field("input_ids", pa.list_(pa.int32())), pa.field("attention_mask", pa.list_(pa.int8()))]
         if self.settings.labels:
             fields.append(pa.field("labels", pa.list_(pa.int32())))
-        fields += [pa.field("length", pa.int32()), *self.carried]
+        if self.is_packed:
+            fields += [pa.field(name, pa.list_(pa.int32())) for name in ("position_ids", "segment_ids")]
+        of_segment = [*self.carried]
         if self.settings.provenance:
-            fields += [
+            of_segment += [
                 pa.field("source_file", pa.string()),
                 pa.field("source_row", pa.int64()),
                 pa.field("source_part", pa.int32()),
             ]
-        return pa.schema(fields)
+        if self.is_packed:
+            of_segment = [pa.field(field.name, pa.list_(field.type)) for field in of_segment]
+        return pa.schema([*fields, pa.field("length", pa.int32()), *of_segment])
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a row may hold several segments; what is known of each is then a list."""
+        return self.settings.layout == "packed"
 
 
 class _HashedFile:
@@ -88,6 +98,8 @@ class _Shard:
         # smaller and a third faster than Arrow's own choice. (Byte-stream split is better still, but not all can read
         # it.) Rows and the columns carried along keep both.
         flat = [field.name for field in format.schema if not pa.types.is_list(field.type)]
+        if format.is_packed and format.settings.provenance:
+            flat += [f"{name}.list.element" for name in ("source_file", "source_row", "source_part")]
         self._writer = pq.ParquetWriter(
             self.file,
             format.schema,
@@ -102,7 +114,7 @@ class _Shard:
         self.token_counts = np.zeros(0, np.int64)
 
     def add(self, rows: pa.Table) -> None:
-        """Takes rows: `ids` unpadded, and all other columns."""
+        """Takes rows; see `TaskOutput.add`."""
         self._waiting.append(rows)
         self._num_waiting += rows.num_rows
         while self._num_waiting >= self._rows_per_group:
@@ -129,6 +141,9 @@ class _Shard:
         columns = {"input_ids": input_ids, "attention_mask": attention_mask, "length": pa.array(lengths)}
         if self._format.settings.labels:
             columns["labels"] = labels_of(input_ids, attention_mask)
+        if self._format.is_packed:
+            numbers = position_and_segment_ids(rows["segment_lengths"].chunk(0), self._bucket)
+            columns["position_ids"], columns["segment_ids"] = numbers
         schema = self._format.schema
         arrays = [columns[name] if name in columns else rows[name] for name in schema.names]
         self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
@@ -171,13 +186,11 @@ class TaskOutput:
         finally:
             files.delete(self._temporary)
 
-    def add(self, bucket: int, ids: Int32s, lengths: Int64s, others: dict[str, Any]) -> None:
-        """Adds rows to a bucket: all their ids one after the other, how many each has, and the other columns."""
+    def add(self, bucket: int, rows: pa.Table) -> None:
+        """Adds rows to a bucket: `ids` (a list column, unpadded), and all other columns but those made from it."""
         if bucket not in self._shards:
             path = files.join(self._temporary, f"{bucket}.parquet")
             self._shards[bucket] = _Shard(self._format, bucket, path)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
     def finish(self, counts: Counter[str], left_out: str = "") -> None:

@@ -5,23 +5,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
+from pipelines.bucket_choice import CountLengths, describe_choice, with_chosen_buckets, write_lengths
 from pipelines.config import Corpus, Project, Shards
 from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
 from pipelines.dataset_card import CARD, dataset_card
 from pipelines.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
-from pipelines.rows import add_batch, check_counts
+from pipelines.rows import add_rows, read_tokenizer
 from pipelines.runners import run_pipeline
 from pipelines.shards import (
     TASKS_FOLDER,
@@ -51,7 +53,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     """
     settings = project.for_tokenizing()
     output = settings.output
-    tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+    tokenizer = read_tokenizer(settings)
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
     identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
@@ -71,6 +73,9 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
         _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
         return dict(finished)
     files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
+    if settings.buckets is not None:
+        plan, settings = _with_buckets(project, settings, plan, beam_args)
+        row_format = replace(row_format, settings=settings)
     write_json(files.join(output, _PLAN), plan)
     tasks = [(name, _from_json(task)) for name, task in sorted(todo.items())]
     started = time.perf_counter()
@@ -134,9 +139,12 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> Ro
 
 def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict[str, Any]:
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
+    elsewhere = {"output", "tokenizer", "pattern", "special_tokens"}
+    if settings.buckets or settings.row_length:
+        elsewhere.add("bucket_lengths")
     return {
         "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
-        "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer", "pattern", "special_tokens"}),
+        "shards": settings.model_dump(mode="json", exclude=elsewhere),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
 
@@ -157,6 +165,25 @@ def _plan(output: str, identity: dict[str, Any], sources: Sequence[SourceFile], 
     first = len(plan["tasks"])
     planned = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(plan_tasks(new, settings.task_bytes))}
     return {**plan, "inputs": {**plan["inputs"], **inputs}, "tasks": {**plan["tasks"], **planned}}
+
+
+def _with_buckets(
+    project: Project, settings: Shards, plan: dict[str, Any], beam_args: Sequence[str]
+) -> tuple[dict[str, Any], Shards]:
+    """Returns the plan with bucket lengths chosen for its files, or as an earlier run chose; and settings with them."""
+    assert settings.buckets is not None
+    if "bucket_choice" in plan:
+        chosen = plan["bucket_choice"]
+        _console.print(f"buckets {chosen['bucket_lengths']}, chosen by the first run on this output")
+    else:
+        path = files.join(settings.output, files.TEMPORARY, "lengths.json")
+        tasks = [_from_json(task) for task in plan["tasks"].values()]
+        counting = CountLengths(project.corpus, settings)
+        with _console.status("counting the lengths of rows, to choose buckets"):
+            run_pipeline(lambda p: write_lengths(p, tasks, counting, path), project.run, beam_args)
+        chosen = describe_choice(np.array(read_json(path), np.int64), settings.buckets)
+        _console.print(f"buckets {chosen['bucket_lengths']}, chosen for {chosen['rows']:,} rows")
+    return {**plan, "bucket_choice": chosen}, with_chosen_buckets(settings, chosen)
 
 
 def _to_json(task: Task) -> list[dict[str, Any]]:
@@ -193,8 +220,7 @@ class _TokenizeTask(beam.DoFn):
 
     def setup(self) -> None:
         # Loaded here, not sent along: a tokenizer of 200,000 entries is too large for some runners' job graphs.
-        settings = self._settings
-        self._tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+        self._tokenizer = read_tokenizer(self._settings)
 
     def process(self, named_task: tuple[str, Task]) -> Iterator[str]:
         name, task = named_task
@@ -207,9 +233,8 @@ def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, r
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
         left_out = LeftOut.read(corpus, files.join(row_format.settings.output, DUPLICATES_FOLDER), name)
-        for batch in left_out.filter(read_task(task, corpus, counts, row_format.settings.carry), counts):
-            add_batch(batch, tokenizer, row_format, output, counts)
-        check_counts(counts)
+        batches = left_out.filter(read_task(task, corpus, counts, row_format.settings.carry), counts)
+        add_rows(batches, tokenizer, row_format, output, counts)
         output.finish(counts, left_out.fingerprint)
 
 
@@ -247,6 +272,7 @@ def _finish(
         "counts": dict(counts),
         "duplicates": duplicates.content() if duplicates else None,
         "buckets": buckets,
+        **({"bucket_choice": plan["bucket_choice"]} if "bucket_choice" in plan else {}),
         "shards": shards,
     }
     write_json(files.join(output, MANIFEST), manifest)
@@ -302,6 +328,12 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
         table.add_row(bucket, *row, f"{facts['padding_share']:.1%}")
     counts = Counter(manifest["counts"])
     _console.print(table)
+    if "bucket_choice" in manifest:
+        choice = manifest["bucket_choice"]
+        shares = [f"{of['padding_share']:.1%}" for of in (choice, choice["equal_width"], choice["powers_of_two"])]
+        _console.print(
+            "padding {} with the chosen buckets, {} with equal widths, {} with powers of two".format(*shares)
+        )
     _console.print(
         f"{counts['documents']:,} documents, {counts['tokens']:,} tokens in {counts['rows']:,} rows, "
         f"{counts['text_bytes'] / 1e6:,.1f} MB of text; this run {num_bytes / 1e6:,.1f} MB in {seconds:.1f} s, "
@@ -314,9 +346,9 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
         "skipped_documents": "documents that are not UTF-8 were left out",
         "replaced_documents": "documents that are not UTF-8 got U+FFFD for their bad bytes",
         "surrogate_documents": "documents held lone surrogates, which became U+FFFD",
-        "split_documents": "documents were longer than the longest bucket and were split",
-        "truncated_documents": "documents were longer than the longest bucket and were cut",
-        "dropped_documents": "documents were longer than the longest bucket and were dropped",
+        "split_documents": "documents were longer than the longest row and were split",
+        "truncated_documents": "documents were longer than the longest row and were cut",
+        "dropped_documents": "documents were longer than the longest row and were dropped",
         "special_spellings": "special tokens were spelled out in texts; shards.special_in_text says what that means",
         "unknown_tokens": "characters are not in the vocabulary and became unk",
     }

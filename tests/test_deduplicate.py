@@ -15,7 +15,7 @@ from bpe_core import Tokenizer, Words
 from pipelines import deduplicate
 from pipelines.config import Corpus, Project, Run, Shards, TokenizerSettings, Train, load_project
 from pipelines.corpus import Task, find_files, plan_tasks
-from pipelines.deduplicate import Duplicates, LeftOut, compare_part, find_duplicates, task_name
+from pipelines.deduplicate import Duplicates, Hashes, LeftOut, compare_part, find_duplicates, task_name
 from pipelines.documents import read_task
 from pipelines.manifest import read_json
 from pipelines.tokenize_corpus import tokenize_corpus
@@ -98,6 +98,19 @@ def test_the_first_in_file_and_row_order_stays(corpus: Path, tmp_path: Path, wor
     assert found.content() == {"documents": left_out.total(), "by_file": dict(sorted(left_out.items()))}
 
 
+def test_how_files_are_divided_into_tasks_does_not_matter(corpus: Path, tmp_path: Path) -> None:
+    settings = Corpus(files=(str(corpus),), deduplicate="exact")
+    sources = find_files(settings)
+    extents = [extent for task in plan_tasks(sources, 1) for extent in task]
+    random.Random(3).shuffle(extents)
+    tasks = {f"t{n}": tuple(extents[n::4]) for n in range(4)}
+    fingerprints = {source.path: source.fingerprint for source in sources}
+    found = find_duplicates(tasks, fingerprints, settings, PLAIN, str(tmp_path), Run(workers=1))
+    kept, left_out = first_places(corpus)
+    assert sorted(kept_places(corpus, tasks, tmp_path)) == kept
+    assert found.by_file == left_out
+
+
 def test_normalisation_decides_what_is_equal(corpus: Path) -> None:
     plain, composed, lower = (
         first_places(corpus, words)[1].total()
@@ -118,7 +131,11 @@ def test_workers_do_not_matter(corpus: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("num_parts", [2, 3, 64])
 def test_parts_of_the_hashes_make_up_the_whole(corpus: Path, tmp_path: Path, num_parts: int) -> None:
     tasks, _ = find(corpus, tmp_path)
-    hashed = {name: next(tmp_path.glob(f"{name}-*.hashes")).name for name in tasks}
+    order = sorted({extent.path for task in tasks.values() for extent in task})
+    hashed = {
+        name: Hashes(next(tmp_path.glob(f"{name}-*.hashes")).name, tuple(order.index(extent.path) for extent in task))
+        for name, task in tasks.items()
+    }
 
     def places(num_parts: int) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {}

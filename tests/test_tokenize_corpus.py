@@ -831,7 +831,7 @@ def test_a_task_that_did_not_finish_is_named(
 def test_a_task_output_names_its_shards_only_when_it_is_finished(tmp_path: Path) -> None:
     settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,))
     output = TaskOutput(str(tmp_path), "00000", RowFormat(settings, pa.schema([]), 70_001))
-    output.add(4, np.array([70_000, 1, 2], np.int32), np.array([1, 2]), {})
+    output.add(4, pa.table({"ids": pa.array([[70_000], [1, 2]], pa.large_list(pa.int32()))}))
     assert [name.split("/")[0] for name in contents(tmp_path)] == ["_temporary"]
     output.finish(Counter(documents=2))
     assert set(contents(tmp_path)) == {"bucket=4/part-00000.parquet", "_tasks/00000.json"}
@@ -845,7 +845,7 @@ def test_a_task_output_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     def fail_within() -> None:
         with output:
-            output.add(4, np.array([1], np.int32), np.array([1]), {})
+            output.add(4, pa.table({"ids": pa.array([[1]], pa.large_list(pa.int32()))}))
             raise ValueError("in the block")
 
     with pytest.raises(ValueError, match="in the block"):
