@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any, get_args
@@ -25,14 +25,18 @@ from pipelines import files
 from pipelines.config import Corpus, load_project
 from pipelines.known_answers import known_answer_documents
 from pipelines.report import make_report, visible
+from pipelines.rows import read_tokenizer
 from pipelines.runners import PipelineFailed, WorkerLost
 from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
-from pipelines.verify import Library, self_checks, verify_against
+from pipelines.verify import Check, Library, self_checks, verify_against
+from pipelines.verify_shards import verify_shards
 from pipelines.word_counts import count_corpus_here, read_word_counts
 
 _DONE, _FAILED, _BAD_INPUT = 0, 1, 2
+
+_VERIFY_SHARDS = "verify shards"
 
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
@@ -40,6 +44,8 @@ _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_g
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if given[:2] == _VERIFY_SHARDS.split():  # Not a command below `verify`, whose own settings may be any word.
+        given[:2] = [_VERIFY_SHARDS]
     beam_args: list[str] = []
     if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
         at = given.index("--")
@@ -124,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     cut.add_argument("--output", required=True, metavar="FOLDER")
     cut.set_defaults(run=_cut)
     _add_verify(commands)
+    _add_verify_shards(commands)
     _add_audit(commands)
     return parser
 
@@ -150,6 +157,22 @@ def _add_verify(commands: Any) -> None:
     verify.add_argument("--reference", metavar="FILE", help="another tokenizer.json to compare with (hf)")
     _add_corpus(verify)
     verify.set_defaults(run=_verify)
+
+
+def _add_verify_shards(commands: Any) -> None:
+    verify = commands.add_parser(
+        _VERIFY_SHARDS,
+        help="read training shards again and check them against manifest, corpus and tokenizer",
+        usage="tokenmill verify shards --config FILE [--section.setting value ...]\n"
+        "       tokenmill verify shards --shards FOLDER [--tokenizer PATH]",
+    )
+    verify.add_argument("--config", metavar="FILE", help="YAML file of the corpus project")
+    verify.add_argument("--shards", metavar="FOLDER", help="a finished output of tokenmill tokenize")
+    _add_tokenizer(verify, required=False)
+    verify.add_argument("--sample", type=int, default=1000, metavar="N", help="documents to encode again, about")
+    verify.add_argument("--seed", type=int, default=0, metavar="N", help="which documents these are")
+    verify.add_argument("--json", metavar="FILE", help="write the checks here as well")
+    verify.set_defaults(run=_verify_shards)
 
 
 def _add_audit(commands: Any) -> None:
@@ -212,13 +235,35 @@ def _verify(args: argparse.Namespace) -> None:
 
 def _self_check(args: argparse.Namespace) -> None:
     project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
+    _show_checks(self_checks(project, _words(args.positives), _words(args.negatives)), args.json)
+
+
+def _verify_shards(args: argparse.Namespace) -> None:
+    if (args.config is None) == (args.shards is None):
+        raise ValueError("give --config FILE or --shards FOLDER, one of the two")
+    if args.sample < 0 or args.seed < 0:
+        raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither can be below 0")
+    if args.config is None:
+        tokenizer = files.read_tokenizer(args.tokenizer, args.pattern) if args.tokenizer else None
+        folder = args.shards
+    else:
+        if args.tokenizer:
+            raise ValueError("--config names the tokenizer; leave out --tokenizer")
+        command = f"tokenmill verify shards --config {args.config}"
+        settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
+        tokenizer, folder = read_tokenizer(settings), settings.output
+    _show_checks(verify_shards(folder, tokenizer, sample=args.sample, seed=args.seed), args.json)
+
+
+def _show_checks(found: Iterable[Check], path: str | None) -> None:
+    """Prints checks as they are done and writes them to a JSON file; leaves with 1 if one failed."""
     checks = []
-    for check in self_checks(project, _words(args.positives), _words(args.negatives)):
+    for check in found:
         checks.append(check)
         print(check.line(), flush=True)
     failed = [check.name for check in checks if check.status == "fail"]
-    if args.json:
-        _write_json(args.json, {"passed": not failed, "checks": [asdict(check) for check in checks]})
+    if path:
+        _write_json(path, {"passed": not failed, "checks": [asdict(check) for check in checks]})
     if failed:
         raise SystemExit(_FAILED)
 
