@@ -81,7 +81,7 @@ class _Output:
         self.manifest = manifest
         given = dict(manifest["settings"]["shards"])
         if given.get("buckets") or given.get("row_length"):
-            del given["bucket_lengths"]  # There by default only.
+            given.pop("bucket_lengths", None)  # There by default only.
         settings = Shards(**given, output=folder)
         self.settings = with_chosen_buckets(settings, manifest["bucket_choice"]) if settings.buckets else settings
         self.vocab_size = int(manifest["vocabulary"]["size"])
