@@ -12,7 +12,6 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any, get_args
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -27,6 +26,7 @@ from pipelines.known_answers import known_answer_documents
 from pipelines.report import make_report, visible
 from pipelines.rows import read_tokenizer
 from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.shards import read_token_counts
 from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
@@ -180,7 +180,11 @@ def _add_audit(commands: Any) -> None:
     _add_tokenizer(audit)
     _add_corpus(audit)
     audit.add_argument("--counts", metavar="FOLDER", help="word counts, as job 1 keeps them, in place of a corpus")
-    audit.add_argument("--id-counts", metavar="FILE.npy", help="how often each id stands in the training data")
+    audit.add_argument(
+        "--id-counts",
+        metavar="PATH",
+        help="how often each id stands in the training data: job 2's folder, or a .npy file",
+    )
     audit.add_argument("--rare-below", type=int, default=10, metavar="N", help="uses under which a token is rare")
     audit.add_argument("--show", type=int, default=8, metavar="N", help="tokens of each kind that are printed")
     audit.add_argument("--json", metavar="FILE", help="write all findings here")
@@ -283,10 +287,7 @@ def _audit(args: argparse.Namespace) -> None:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
         word_counts = count_corpus_here(_given_corpus(args), tokenizer.words)
-    id_counts = None
-    if args.id_counts:
-        with files.open_raw(args.id_counts) as file:
-            id_counts = np.load(file, allow_pickle=False)
+    id_counts = read_token_counts(args.id_counts) if args.id_counts else None
     found = audit_tokens(tokenizer, word_counts, id_counts, rare_below=args.rare_below)
     print(f"{found.vocab_size:,} ids, {found.num_special:,} of them special tokens")
     for finding in found.findings:

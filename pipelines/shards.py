@@ -248,6 +248,16 @@ def sum_token_counts(folder: str, tasks: Sequence[str], vocab_size: int) -> Int6
     return total
 
 
+def read_token_counts(path: str) -> Int64s:
+    """Returns counts by id: of a `.npy` file, or of a finished output's folder.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    with files.open_raw(path if path.endswith(".npy") else files.join(path, TOKEN_COUNTS)) as file:
+        return np.asarray(np.load(file, allow_pickle=False))
+
+
 def read_entries(folder: str, tasks: Sequence[str]) -> dict[str, Any]:
     """Returns the entries of finished tasks by task; an entry whose shards are not all there in size is left out."""
     listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}

@@ -23,9 +23,10 @@ from pipelines.config import Corpus, Shards
 from pipelines.corpus import Extent, SourceFile, find_files
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, read_json
-from pipelines.shards import TOKEN_COUNTS
+from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.verify import Check, Status
 
+_FIELDS = ("tokenizer", "settings", "vocabulary", "inputs", "counts", "buckets", "shards")
 _READ_BYTES = 1 << 20
 
 Bools = npt.NDArray[np.bool_]
@@ -48,6 +49,10 @@ def verify_shards(
     if manifest is None or not files.exists(files.join(folder, SUCCESS)):
         missing = MANIFEST if manifest is None else SUCCESS
         yield Check("manifest", "fail", f"{folder} holds no {missing}: it is not the finished output of job 2")
+        return
+    absent = [name for name in _FIELDS if name not in manifest]
+    if absent:
+        yield Check("manifest", "fail", f"{MANIFEST} has no {absent[0]!r}: another version wrote it, or it is damaged")
         return
     yield Check("manifest", "pass", f"{len(manifest['shards']):,} shards, {manifest['counts'].get('rows', 0):,} rows")
     output = _Output(folder, manifest)
@@ -379,8 +384,7 @@ def _check_token_counts(output: _Output, read: _ReadShards) -> Check:
         return Check(name, "skip", "not all shards could be read, or ids are not of the vocabulary")
     if not files.exists(path):
         return Check(name, "fail", f"{path} is missing")
-    with files.open_raw(path) as file:
-        kept = np.load(file, allow_pickle=False)
+    kept = read_token_counts(path)
     values = {"ids": output.vocab_size, "tokens": int(read.token_counts.sum())}
     if kept.shape != read.token_counts.shape:
         return Check(

@@ -343,6 +343,13 @@ def test_an_output_that_is_not_finished_fails_at_once(home: Path, padded: Path) 
         assert name in check.figure
 
 
+def test_a_manifest_without_a_field_fails_at_once(home: Path, padded: Path) -> None:
+    change_manifest(padded, lambda manifest: manifest.pop("vocabulary"))
+    [check] = verify(home, padded).values()
+    assert (check.name, check.status) == ("manifest", "fail")
+    assert "has no 'vocabulary'" in check.figure
+
+
 def test_changed_and_missing_sources_are_found(home: Path, tmp_path: Path) -> None:
     corpus, output = shutil.copytree(home / "corpus", tmp_path / "corpus"), tmp_path / "shards"
     shards = Shards(output=str(output), tokenizer=str(home / "tokenizer"))
