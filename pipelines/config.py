@@ -59,9 +59,19 @@ class Corpus(_Group):
     on_invalid_utf8: Literal["fail", "replace", "skip"] = Field(
         "fail", description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, or leave it out"
     )
+    weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (), description="for each of files, how often its documents occur: 2.3 is twice, and 3 of 10 once more"
+    )
+    weight_seed: int = Field(0, ge=0, description="of the draw which documents occur once more")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.weights and len(self.weights) != len(self.files):
+            raise ValueError(
+                f"weights has {len(self.weights)} numbers and files has {len(self.files)} entries; give one for each"
+            )
+        if len(set(self.files)) < len(self.files) and self.weights:
+            raise ValueError(f"files {list(self.files)} names one entry twice, and weights go by entry; name it once")
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self

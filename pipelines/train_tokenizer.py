@@ -181,7 +181,7 @@ def _count(
     started = time.perf_counter()
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting, folder), project.run, beam_args)
-    totals = finish_word_counts(folder, identity)
+    totals = finish_word_counts(folder, identity, project.corpus)
     seconds = time.perf_counter() - started
     _console.print(
         f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "
