@@ -316,6 +316,9 @@ class Report(_Group):
     audit: str | None = Field(None, description="the JSON file of an audit of the tokens")
 
 
+PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
+"""Where a row came from; in packed rows, a list of where each of its documents did."""
+
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
@@ -323,9 +326,7 @@ ROW_COLUMNS = (
     "position_ids",
     "segment_ids",
     "length",
-    "source_file",
-    "source_row",
-    "source_part",
+    *PROVENANCE_COLUMNS,
 )
 """The columns that job 2 writes, beside the carried ones."""
 

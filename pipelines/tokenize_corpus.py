@@ -46,7 +46,10 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     tokenizer = read_tokenizer(settings)
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
-    identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
+    identity: dict[str, Any] = {
+        "tokenizer": tokenizer.fingerprint,
+        "settings": _settings(project, settings, row_format),
+    }
     if settings.buckets is not None:
         identity["bucket_choice"] = _choose_buckets(project, settings, sources, beam_args)
     if project.run.overwrite:
