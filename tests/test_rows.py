@@ -248,7 +248,7 @@ def test_the_loader_reads_packed_rows(corpus: Path, tokenizer: Path, tmp_path: P
 
 def test_a_shuffle_puts_the_same_rows_in_another_order(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     plain, shuffled, other = (tmp_path / name for name in ("plain", "shuffled", "other"))
-    options = {"bucket_lengths": [ROW_LENGTH], "task_bytes": 3000, "carry": ("id",)}
+    options: dict[str, Any] = {"bucket_lengths": [ROW_LENGTH], "task_bytes": 3000, "carry": ("id",)}
     run(corpus, tokenizer, plain, **options)
     run(corpus, tokenizer, shuffled, shuffle_seed=0, **options)
     run(corpus, tokenizer, other, shuffle_seed=1, **options)
@@ -267,7 +267,7 @@ def test_a_shuffle_puts_the_same_rows_in_another_order(corpus: Path, tokenizer: 
 def test_a_shuffle_is_the_same_whoever_runs_it(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     patterns = [str(corpus / "a.parquet"), str(corpus / "b.parquet")]
     for layout in ("padded", "packed"):
-        options = {"layout": layout, "bucket_lengths": [ROW_LENGTH], "shuffle_seed": 5}
+        options: dict[str, Any] = {"layout": layout, "bucket_lengths": [ROW_LENGTH], "shuffle_seed": 5}
         run(patterns, tokenizer, tmp_path / layout / "1", **options)
         run(patterns[::-1], tokenizer, tmp_path / layout / "2", workers=2, **options)
         assert bytes_in(tmp_path / layout / "1") == bytes_in(tmp_path / layout / "2")
