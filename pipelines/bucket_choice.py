@@ -4,6 +4,7 @@ A histogram of lengths is an int64 array in which entry n is the number of rows 
 length that is allowed.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,13 @@ import apache_beam as beam
 import numpy as np
 
 from bpe_core.kernels import Int64s
+from pipelines import files
 from pipelines.buckets import bucket_of
-from pipelines.config import BucketChoice, Corpus, Shards
-from pipelines.corpus import Task
-from pipelines.manifest import write_json
+from pipelines.config import BucketChoice, Corpus, Project, Shards
+from pipelines.corpus import SourceFile, Task, plan_tasks
+from pipelines.manifest import read_json, write_json
 from pipelines.rows import count_lengths, read_tokenizer
+from pipelines.runners import run_pipeline
 
 
 def least_padding(num_rows: Int64s, count: int, multiple_of: int = 1) -> list[int]:
@@ -88,6 +91,24 @@ def describe_choice(num_rows: Int64s, choice: BucketChoice) -> dict[str, Any]:
         "equal_width": described(equal_widths(choice)),
         "powers_of_two": described(powers_of_two(choice)),
     }
+
+
+def choose_buckets(
+    project: Project, settings: Shards, sources: Sequence[SourceFile], beam_args: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Reads and encodes a corpus to choose bucket lengths for its rows; returns what `describe_choice` does.
+
+    Raises:
+        PipelineFailed: see `read_task`.
+    """
+    assert settings.buckets is not None
+    path = files.join(settings.output, files.TEMPORARY, f"lengths-{uuid.uuid4().hex}.json")
+    tasks = plan_tasks(sources, settings.task_bytes)
+    counting = CountLengths(project.corpus, settings)
+    run_pipeline(lambda p: write_lengths(p, tasks, counting, path), project.run, beam_args)
+    num_rows = np.array(read_json(path), np.int64)
+    files.delete(path)
+    return describe_choice(num_rows, settings.buckets)
 
 
 def with_chosen_buckets(settings: Shards, chosen: dict[str, Any]) -> Shards:

@@ -67,9 +67,19 @@ class Corpus(_Group):
         "off",
         description="exact: of documents that are equal once the tokenizer has normalised them, the first alone stays",
     )
+    weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (), description="for each of files, how often its documents occur: 2.3 is twice, and 3 of 10 once more"
+    )
+    weight_seed: int = Field(0, ge=0, description="of the draw which documents occur once more")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.weights and len(self.weights) != len(self.files):
+            raise ValueError(
+                f"weights has {len(self.weights)} numbers and files has {len(self.files)} entries; give one for each"
+            )
+        if len(set(self.files)) < len(self.files) and self.weights:
+            raise ValueError(f"files {list(self.files)} names one entry twice, and weights go by entry; name it once")
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self
@@ -314,6 +324,9 @@ class Report(_Group):
     audit: str | None = Field(None, description="the JSON file of an audit of the tokens")
 
 
+PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
+"""Where a row came from; in packed rows, a list of where each of its documents did."""
+
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
@@ -321,9 +334,7 @@ ROW_COLUMNS = (
     "position_ids",
     "segment_ids",
     "length",
-    "source_file",
-    "source_row",
-    "source_part",
+    *PROVENANCE_COLUMNS,
 )
 """The columns that job 2 writes, beside the carried ones."""
 

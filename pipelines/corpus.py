@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +16,7 @@ from apache_beam.io.filesystem import FileMetadata
 from pipelines import files
 from pipelines.config import Corpus, Format
 from pipelines.known_answers import known_answer_documents
+from pipelines.order import place_order
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
 
@@ -40,6 +41,8 @@ class SourceFile:
         fingerprint: SHA-256 (hex) over its size, its first and its last 64 KiB; a Parquet file's footer, with the
             places, sizes and statistics of all its columns, is in there. Not over its name or its times.
         row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group.
+        source: the entry of `corpus.files` that it was found by.
+        weight: how often its documents occur.
     """
 
     path: str
@@ -47,6 +50,14 @@ class SourceFile:
     num_bytes: int
     fingerprint: str
     row_groups: tuple[tuple[int, int], ...] = ()
+    source: str = ""
+    weight: float = 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its rows depend on, as JSON content."""
+        facts = {"bytes": self.num_bytes, "fingerprint": self.fingerprint}
+        return facts if self.weight == 1 else {**facts, "weight": self.weight}
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,8 @@ class Extent:
     Attributes:
         row_groups: first and one past the last; None for all of the file.
         first_row: the row of the file that comes first here, from 0.
-        num_bytes: about how much text there is.
+        num_bytes: about how much text there is, as often as it occurs.
+        source: see `SourceFile`; so `weight`.
     """
 
     path: str
@@ -64,6 +76,8 @@ class Extent:
     row_groups: tuple[int, int] | None
     first_row: int
     num_bytes: int
+    source: str = ""
+    weight: float = 1.0
 
 
 Task = tuple[Extent, ...]
@@ -82,7 +96,8 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         return [
             SourceFile("known-answers", "known-answers", size, hashlib.sha256("\n".join(facts).encode()).hexdigest())
         ]
-    found: dict[str, FileMetadata] = {}
+    found: dict[str, tuple[FileMetadata, str]] = {}
+    weights = dict(zip(corpus.files, corpus.weights, strict=False))
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
         is_glob = any(mark in pattern for mark in "*?[")
@@ -93,12 +108,21 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
                 f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
             )
         for metadata in matched:
-            found.setdefault(_identity(metadata.path), metadata)
+            _, first = found.setdefault(_identity(metadata.path), (metadata, pattern))
+            if weights.get(first) != weights.get(pattern):
+                raise ValueError(
+                    f"corpus.files: {metadata.path} is matched by {first!r} with weight {weights[first]} and by "
+                    f"{pattern!r} with weight {weights[pattern]}; make one of the two narrower"
+                )
     if corpus.sample == "python-stdlib":
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
-    by_path = sorted(found.values(), key=lambda metadata: metadata.path)
+    by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(lambda metadata: _inspect(metadata, corpus), by_path))
+        inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
+        return [
+            replace(file, source=source, weight=weights.get(source, 1.0))
+            for file, (_, source) in zip(inspected, by_path, strict=True)
+        ]
 
 
 def _identity(path: str) -> str:
@@ -207,14 +231,17 @@ def carried_schema(first: SourceFile, carry: Sequence[str]) -> pa.Schema:
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20
 
 
-def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> list[Task]:
-    """Divides files into tasks of about `task_bytes` of text each, in the order of the files.
+def plan_tasks(
+    sources: Sequence[SourceFile], task_bytes: int | None = None, shuffle_seed: int | None = None
+) -> list[Task]:
+    """Divides files into tasks of about `task_bytes` of text each, in the order of the files, or in a drawn one.
 
     By default a task is a 64th of the text, but 4 MiB at least and 64 MiB at most: enough tasks for the workers of one
     machine, and files of a good size where there is much text. Row groups are never cut, and a compressed or plain
     text file is read by one task.
     """
     all_extents = [extent for source in sources for extent in _extents(source)]
+    all_extents.sort(key=lambda extent: place_order(shuffle_seed, extent.path, extent.first_row))
     if task_bytes is None:
         task_bytes = sum(extent.num_bytes for extent in all_extents) // 64
         task_bytes = min(max(task_bytes, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
@@ -232,10 +259,12 @@ def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> 
 
 def _extents(source: SourceFile) -> Iterator[Extent]:
     if source.format != "parquet":
-        yield Extent(source.path, source.format, None, 0, source.num_bytes)
+        num_bytes = round(source.num_bytes * source.weight)
+        yield Extent(source.path, source.format, None, 0, num_bytes, source.source, source.weight)
     first_row = 0
     for index, (rows, num_bytes) in enumerate(source.row_groups):
-        yield Extent(source.path, "parquet", (index, index + 1), first_row, num_bytes)
+        groups, num_bytes = (index, index + 1), round(num_bytes * source.weight)
+        yield Extent(source.path, "parquet", groups, first_row, num_bytes, source.source, source.weight)
         first_row += rows
 
 
@@ -244,8 +273,9 @@ def _joined(extents: Iterable[Extent]) -> Task:
     joined: list[Extent] = []
     for extent in extents:
         last = joined[-1] if joined else None
-        if last and last.path == extent.path and last.row_groups and extent.row_groups:
-            together = (last.row_groups[0], extent.row_groups[1])
+        groups = (last.row_groups, extent.row_groups) if last and last.path == extent.path else (None, None)
+        if last and groups[0] and groups[1] and groups[0][1] == groups[1][0]:
+            together = (groups[0][0], groups[1][1])
             joined[-1] = replace(last, row_groups=together, num_bytes=last.num_bytes + extent.num_bytes)
         else:
             joined.append(extent)

@@ -139,7 +139,7 @@ def _hashes_fingerprint(
 ) -> str:
     content = [
         [[asdict(extent), fingerprints[extent.path]] for extent in task],
-        corpus.model_dump(mode="json", exclude={"files", "deduplicate"}),
+        corpus.model_dump(mode="json", exclude={"files", "deduplicate", "weights", "weight_seed"}),
         [words.unicode, words.lowercase],
         list(carry),
     ]
@@ -265,4 +265,6 @@ class LeftOut:
                 continue
             counts["duplicate_documents"] += int((~kept).sum())
             mask = pa.array(kept)
-            yield Batch(batch.path, batch.texts.filter(mask), batch.rows[kept], batch.carried.filter(mask))
+            yield batch._replace(
+                texts=batch.texts.filter(mask), rows=batch.rows[kept], carried=batch.carried.filter(mask)
+            )

@@ -19,6 +19,8 @@ from pipelines.buckets import Rows, add_ends, bucket_of, cut_rows
 from pipelines.config import Corpus, Shards
 from pipelines.corpus import Task
 from pipelines.documents import Batch, read_task
+from pipelines.mixing import mixed
+from pipelines.order import copy_numbers, draw, shuffled
 from pipelines.packing import pack_segments
 from pipelines.shards import RowFormat, TaskOutput
 
@@ -38,6 +40,8 @@ def add_rows(
     """Adds the rows of a task's documents to its output; adds to `counts` what became of them."""
     settings = row_format.settings
     segments = _segments_of(batches, tokenizer, row_format, counts)
+    if settings.shuffle_seed is not None:
+        segments = shuffled(segments)
     rows: Iterable[tuple[int, pa.Table]]
     if settings.layout == "packed":
         rows = ((settings.longest_row, table) for table in pack_segments(segments, settings.longest_row))
@@ -52,7 +56,7 @@ def add_rows(
 def count_lengths(task: Task, corpus: Corpus, tokenizer: Tokenizer, settings: Shards) -> Int64s:
     """Returns how many rows of each length the task's documents are cut into: from 0 to the longest row."""
     num_rows = np.zeros(settings.longest_row + 1, np.int64)
-    for batch in read_task(task, corpus, Counter()):
+    for batch in mixed(read_task(task, corpus, Counter(), settings.carry), corpus, Counter()):
         rows = _encode(batch, tokenizer, settings).rows
         num_rows += np.bincount(rows.stop - rows.start, minlength=num_rows.size)
     return num_rows
@@ -84,7 +88,10 @@ def _encode(batch: Batch, tokenizer: Tokenizer, settings: Shards) -> _Encoded:
 def _segments_of(
     batches: Iterable[Batch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
 ) -> Iterator[pa.Table]:
-    """Yields the segments of a task, batch by batch: `ids` (`large_list<int32>`), carried columns, provenance."""
+    """Yields the segments of a task, batch by batch.
+
+    Columns: `ids` (`large_list<int32>`), carried columns, provenance, and `_order` (uint64) where they are shuffled.
+    """
     settings = row_format.settings
     unknown = tokenizer.special_id("unk")
     for batch in batches:
@@ -115,9 +122,14 @@ def _count(encoded: _Encoded, settings: Shards, counts: Counter[str]) -> None:
 
 
 def _check(counts: Counter[str]) -> None:
-    """Every document and every token went somewhere."""
-    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents", "duplicate_documents")
-    assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
+    """Every document, as often as it occurs, and every token went somewhere."""
+    left_out = (
+        *("null_documents", "skipped_documents", "duplicate_documents", "unsampled_documents"),
+        *("empty_documents", "dropped_documents"),
+    )
+    assert counts["documents"] + counts["repeated_documents"] == counts["documents_in_rows"] + sum(
+        counts[name] for name in left_out
+    ), counts
     assert counts["tokens"] + counts["overlap_tokens"] == (
         counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
     ), counts
@@ -138,6 +150,9 @@ def _segments(batch: Batch, encoded: _Encoded, row_format: RowFormat) -> pa.Tabl
         columns["source_file"] = pa.repeat(batch.path, lengths.size)
         columns["source_row"] = pa.array(batch.rows[rows.document])
         columns["source_part"] = pa.array(rows.part.astype(np.int32))
+    if row_format.settings.shuffle_seed is not None:
+        places = (batch.rows[rows.document], rows.part, copy_numbers(batch.rows)[rows.document])
+        columns["_order"] = pa.array(draw(row_format.settings.shuffle_seed, "row", batch.path, *places))
     return pa.table(columns)
 
 

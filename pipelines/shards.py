@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from bpe_core.kernels import Int64s
 from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
-from pipelines.config import Shards
+from pipelines.config import PROVENANCE_COLUMNS, Shards
 from pipelines.manifest import read_json, write_json
 from pipelines.packing import position_and_segment_ids
 
@@ -99,7 +99,7 @@ class _Shard:
         # it.) Rows and the columns carried along keep both.
         flat = [field.name for field in format.schema if not pa.types.is_list(field.type)]
         if format.is_packed and format.settings.provenance:
-            flat += [f"{name}.list.element" for name in ("source_file", "source_row", "source_part")]
+            flat += [f"{name}.list.element" for name in PROVENANCE_COLUMNS]
         self._writer = pq.ParquetWriter(
             self.file,
             format.schema,

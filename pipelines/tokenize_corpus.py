@@ -9,20 +9,20 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.bucket_choice import CountLengths, describe_choice, with_chosen_buckets, write_lengths
+from pipelines.bucket_choice import choose_buckets, with_chosen_buckets
 from pipelines.config import Corpus, Project, Shards
 from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
 from pipelines.dataset_card import CARD, dataset_card
 from pipelines.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
+from pipelines.mixing import mixed, sources_of
 from pipelines.rows import add_rows, read_tokenizer
 from pipelines.runners import run_pipeline
 from pipelines.shards import (
@@ -56,10 +56,17 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     tokenizer = read_tokenizer(settings)
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
-    identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
+    identity: dict[str, Any] = {
+        "tokenizer": tokenizer.fingerprint,
+        "settings": _settings(project, settings, row_format),
+    }
+    if settings.buckets is not None:
+        identity["bucket_choice"] = _choose_buckets(project, settings, sources, beam_args)
     if project.run.overwrite:
         _delete_output(output)
     plan = _plan(output, identity, sources, settings)
+    if settings.buckets is not None:
+        row_format = replace(row_format, settings=with_chosen_buckets(settings, plan["bucket_choice"]))
     entries = read_entries(output, list(plan["tasks"]))
     finished = read_json(files.join(output, MANIFEST)) if files.exists(files.join(output, SUCCESS)) else None
     duplicates = None
@@ -73,20 +80,17 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
         _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
         return dict(finished)
     files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
-    if settings.buckets is not None:
-        plan, settings = _with_buckets(project, settings, plan, beam_args)
-        row_format = replace(row_format, settings=settings)
     write_json(files.join(output, _PLAN), plan)
     tasks = [(name, _from_json(task)) for name, task in sorted(todo.items())]
     started = time.perf_counter()
-    tokenize = TokenizeTasks(project.corpus, settings, row_format)
+    tokenize = TokenizeTasks(project.corpus, row_format)
     with _shown_progress(project.run.progress, output, dict(tasks)):
         run_pipeline(
             lambda p: p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize,
             project.run,
             beam_args,
         )
-    manifest = _finish(output, plan, identity, duplicates, _vocabulary(tokenizer, row_format))
+    manifest = _finish(output, plan, identity, project.corpus, duplicates, _vocabulary(tokenizer, row_format))
     _show_summary(manifest, sum(e.num_bytes for _, task in tasks for e in task), time.perf_counter() - started)
     return manifest
 
@@ -143,7 +147,7 @@ def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict
     if settings.buckets or settings.row_length:
         elsewhere.add("bucket_lengths")
     return {
-        "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
+        "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample", "weights"}),
         "shards": settings.model_dump(mode="json", exclude=elsewhere),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
@@ -151,9 +155,9 @@ def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict
 
 def _plan(output: str, identity: dict[str, Any], sources: Sequence[SourceFile], settings: Shards) -> dict[str, Any]:
     """Returns the plan of an earlier run on this output with tasks for new files, or a new plan."""
-    inputs = {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
+    inputs = {source.path: source.facts for source in sources}
     plan = read_json(files.join(output, _PLAN)) or {**identity, "inputs": {}, "tasks": {}}
-    changed = differences({key: plan[key] for key in identity}, identity)
+    changed = differences({key: plan.get(key) for key in identity}, identity)
     changed += differences(plan["inputs"], {path: inputs.get(path) for path in plan["inputs"]}, "inputs")
     if changed:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
@@ -163,27 +167,30 @@ def _plan(output: str, identity: dict[str, Any], sources: Sequence[SourceFile], 
         )
     new = [source for source in sources if source.path not in plan["inputs"]]
     first = len(plan["tasks"])
-    planned = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(plan_tasks(new, settings.task_bytes))}
+    planned = {
+        f"{first + n:05d}": _to_json(task)
+        for n, task in enumerate(plan_tasks(new, settings.task_bytes, settings.shuffle_seed))
+    }
     return {**plan, "inputs": {**plan["inputs"], **inputs}, "tasks": {**plan["tasks"], **planned}}
 
 
-def _with_buckets(
-    project: Project, settings: Shards, plan: dict[str, Any], beam_args: Sequence[str]
-) -> tuple[dict[str, Any], Shards]:
-    """Returns the plan with bucket lengths chosen for its files, or as an earlier run chose; and settings with them."""
-    assert settings.buckets is not None
-    if "bucket_choice" in plan:
-        chosen = plan["bucket_choice"]
-        _console.print(f"buckets {chosen['bucket_lengths']}, chosen by the first run on this output")
-    else:
-        path = files.join(settings.output, files.TEMPORARY, "lengths.json")
-        tasks = [_from_json(task) for task in plan["tasks"].values()]
-        counting = CountLengths(project.corpus, settings)
-        with _console.status("counting the lengths of rows, to choose buckets"):
-            run_pipeline(lambda p: write_lengths(p, tasks, counting, path), project.run, beam_args)
-        chosen = describe_choice(np.array(read_json(path), np.int64), settings.buckets)
-        _console.print(f"buckets {chosen['bucket_lengths']}, chosen for {chosen['rows']:,} rows")
-    return {**plan, "bucket_choice": chosen}, with_chosen_buckets(settings, chosen)
+def _choose_buckets(
+    project: Project, settings: Shards, sources: Sequence[SourceFile], beam_args: Sequence[str]
+) -> dict[str, Any] | None:
+    """Returns the bucket lengths that an earlier run on this output chose, or chooses them for the files there are.
+
+    None where the earlier run chose none: its settings are others, and it is refused.
+    """
+    recorded = None if project.run.overwrite else read_json(files.join(settings.output, _PLAN))
+    if recorded is not None:
+        chosen: dict[str, Any] | None = recorded.get("bucket_choice")
+        if chosen is not None:
+            _console.print(f"buckets {chosen['bucket_lengths']}, as the first run on this output chose them")
+        return chosen
+    with _console.status("counting the lengths of rows, to choose buckets"):
+        chosen = choose_buckets(project, settings, sources, beam_args)
+    _console.print(f"buckets {chosen['bucket_lengths']}, chosen for {chosen['rows']:,} rows")
+    return chosen
 
 
 def _to_json(task: Task) -> list[dict[str, Any]]:
@@ -204,23 +211,22 @@ class TokenizeTasks(beam.PTransform):
     Out: the name of each task when its shards and its entry stand in the output folder.
     """
 
-    def __init__(self, corpus: Corpus, settings: Shards, row_format: RowFormat) -> None:
+    def __init__(self, corpus: Corpus, row_format: RowFormat) -> None:
         super().__init__()
-        self._do = _TokenizeTask(corpus, settings, row_format)
+        self._do = _TokenizeTask(corpus, row_format)
 
     def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
         return tasks | beam.ParDo(self._do).with_output_types(str)
 
 
 class _TokenizeTask(beam.DoFn):
-    def __init__(self, corpus: Corpus, settings: Shards, row_format: RowFormat) -> None:
+    def __init__(self, corpus: Corpus, row_format: RowFormat) -> None:
         self._corpus = corpus
-        self._settings = settings
         self._format = row_format
 
     def setup(self) -> None:
         # Loaded here, not sent along: a tokenizer of 200,000 entries is too large for some runners' job graphs.
-        self._tokenizer = read_tokenizer(self._settings)
+        self._tokenizer = read_tokenizer(self._format.settings)
 
     def process(self, named_task: tuple[str, Task]) -> Iterator[str]:
         name, task = named_task
@@ -234,7 +240,7 @@ def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, r
     with TaskOutput(row_format.settings.output, name, row_format) as output:
         left_out = LeftOut.read(corpus, files.join(row_format.settings.output, DUPLICATES_FOLDER), name)
         batches = left_out.filter(read_task(task, corpus, counts, row_format.settings.carry), counts)
-        add_rows(batches, tokenizer, row_format, output, counts)
+        add_rows(mixed(batches, corpus, counts), tokenizer, row_format, output, counts)
         output.finish(counts, left_out.fingerprint)
 
 
@@ -242,6 +248,7 @@ def _finish(
     output: str,
     plan: dict[str, Any],
     identity: dict[str, Any],
+    corpus: Corpus,
     duplicates: Duplicates | None,
     vocabulary: dict[str, int],
 ) -> dict[str, Any]:
@@ -264,15 +271,16 @@ def _finish(
         padding = round(1 - tokens / (rows * bucket), 6)
         buckets[str(bucket)] = {"shards": len(of_bucket), "rows": rows, "tokens": tokens, "padding_share": padding}
     token_counts = sum_token_counts(output, list(entries), vocabulary["size"])
+    totals, by_source = sources_of(counts, corpus)
     manifest = {
         **identity,
         "vocabulary": {**vocabulary, "unused_ids": int((token_counts == 0).sum())},
         "inputs": plan["inputs"],
         "versions": versions(),
-        "counts": dict(counts),
+        "counts": totals,
+        **({"sources": by_source} if by_source else {}),
         "duplicates": duplicates.content() if duplicates else None,
         "buckets": buckets,
-        **({"bucket_choice": plan["bucket_choice"]} if "bucket_choice" in plan else {}),
         "shards": shards,
     }
     write_json(files.join(output, MANIFEST), manifest)

@@ -2,7 +2,6 @@
 columns, the corpus and the tokenizer."""
 
 import hashlib
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from pipelines.config import Corpus, Shards
 from pipelines.corpus import Extent, SourceFile, find_files
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, read_json
+from pipelines.order import draw
 from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.verify import Check, Status
 
@@ -338,43 +338,40 @@ def _segment_bounds(rows: _Rows) -> tuple[Int64s, Int64s]:
 
 @dataclass
 class _Sample:
-    """Documents to encode again, chosen by a hash of file, row and seed, so that all rows of one are met.
+    """Documents to encode again, drawn by file, row and seed, so that all rows of one are met.
 
     Attributes:
+        weighted: a document may occur several times.
         below: documents with a smaller hash are in the sample.
         found: the ids of each part of a document.
     """
 
     below: int
     seed: int
+    weighted: bool
     found: dict[Document, dict[int, list[int]]] = field(default_factory=lambda: defaultdict(dict))
     repeated: list[Document] = field(default_factory=list)
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any], size: int, seed: int) -> "_Sample":
         """Returns an empty sample of about `size` of the documents in the shards."""
-        return cls(min(1 << 64, (size << 64) // max(1, manifest["counts"].get("documents_in_rows", 0))), seed)
+        below = min(1 << 64, (size << 64) // max(1, manifest["counts"].get("documents_in_rows", 0)))
+        return cls(below, seed, bool(manifest["settings"]["corpus"].get("weights")))
 
     def chooses(self, names: list[str], of: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Bools:
         """Returns which documents are in the sample; `of` says which of `names` each is in."""
         if self.below >= 1 << 64:
             return np.ones(rows.size, bool)
-        mixed = np.array([zlib.crc32(name.encode()) + (self.seed << 32) for name in names], np.uint64)[of]
-        mixed = _mixed(mixed) ^ rows.astype(np.uint64)
-        return _mixed(mixed) < np.uint64(self.below)
+        drawn = np.zeros(rows.size, np.uint64)
+        for index, name in enumerate(names):
+            drawn[of == index] = draw(self.seed, "verify", name, rows[of == index])
+        return drawn < np.uint64(self.below)
 
     def add(self, document: Document, part: int, ids: list[int]) -> None:
         """Takes a part of a document."""
-        if part in self.found[document]:
+        if part in self.found[document] and not (self.weighted and self.found[document][part] == ids):
             self.repeated.append(document)
         self.found[document][part] = ids
-
-
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Returns 64-bit numbers well mixed: the finalizer of splitmix64."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _check_token_counts(output: _Output, read: _ReadShards) -> Check:
@@ -408,7 +405,8 @@ class _Sources:
     def __init__(self, output: _Output) -> None:
         plan = read_json(files.join(output.folder, "_plan.json")) or {"tasks": {}}
         formats = {extent["path"]: extent["format"] for task in plan["tasks"].values() for extent in task}
-        self._settings = output.manifest["settings"]["corpus"]
+        given = output.manifest["settings"]["corpus"]
+        self._settings = {name: value for name, value in given.items() if not name.startswith("weight")}
         self.found: dict[str, SourceFile] = {}
         self.gone: list[str] = []
         self.changed: list[str] = []

@@ -20,6 +20,7 @@ from pipelines.corpus import Task
 from pipelines.deduplicate import LeftOut, task_name
 from pipelines.documents import read_corpus, read_task
 from pipelines.manifest import MANIFEST, read_json, write_json
+from pipelines.mixing import mixed, sources_of
 
 _MOST_WORDS_HELD = 1 << 20
 """Different words that a worker holds before it passes their counts on."""
@@ -64,7 +65,8 @@ class _CountTask(beam.DoFn):
         totals: Counter[str] = Counter()
         counter = WordCounter(self._words)
         left_out = LeftOut.read(self._corpus, self._duplicates_folder, task_name(task))
-        for batch in left_out.filter(read_task(task, self._corpus, totals), totals):
+        batches = left_out.filter(read_task(task, self._corpus, totals), totals)
+        for batch in mixed(batches, self._corpus, totals):
             counter.add(batch.texts)
             if len(counter) > _MOST_WORDS_HELD:
                 yield from self._partitions(counter)
@@ -168,23 +170,24 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
 def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
     """Returns the word counts of a corpus, counted in this process and held in its memory."""
     counter = WordCounter(words)
-    for batch in read_corpus(corpus):
+    for batch in mixed(read_corpus(corpus), corpus, Counter()):
         counter.add(batch.texts)
     return counter.take()
 
 
 def finish_word_counts(
-    folder: str, identity: dict[str, Any], duplicates: dict[str, Any] | None = None
+    folder: str, identity: dict[str, Any], corpus: Corpus, duplicates: dict[str, Any] | None = None
 ) -> dict[str, int]:
     """Writes the manifest that makes a folder of word counts whole, and returns the totals of the corpus in it.
 
     `identity` is what the words were counted from, `duplicates` what of it was left out.
     """
-    totals = read_json(files.join(folder, _TOTALS)) or {}
+    totals, by_source = sources_of(read_json(files.join(folder, _TOTALS)) or {}, corpus)
+    whole = {**identity, "totals": totals, **({"sources": by_source} if by_source else {})}
     names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
-    write_json(files.join(folder, MANIFEST), {**identity, "totals": totals, "duplicates": duplicates, "files": names})
+    write_json(files.join(folder, MANIFEST), {**whole, "duplicates": duplicates, "files": names})
     files.delete(files.join(folder, _TOTALS), files.join(folder, files.TEMPORARY))
-    return dict(totals)
+    return totals
 
 
 def _name(metadata: Any) -> str:

@@ -340,6 +340,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"begin_token": True},
     {"end_token": False},
     {"labels": True},
+    {"layout": "packed"},
+    {"shuffle_seed": 1},
     {"carry": ("id",)},
     {"provenance": False},
     {"task_bytes": 2500},
@@ -360,7 +362,8 @@ def test_every_setting_has_an_effect(
 
 def test_every_setting_is_tried_above() -> None:
     tried_below = {"special_in_text"}
-    tried = {name for changed in SETTINGS for name in changed} | tried_below
+    tried_in_test_rows = {"buckets", "row_length"}
+    tried = {name for changed in SETTINGS for name in changed} | tried_below | tried_in_test_rows
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
 
 
