@@ -171,6 +171,9 @@ def _add_verify_shards(commands: Any) -> None:
     _add_tokenizer(verify, required=False)
     verify.add_argument("--sample", type=int, default=1000, metavar="N", help="documents to encode again, about")
     verify.add_argument("--seed", type=int, default=0, metavar="N", help="which documents these are")
+    verify.add_argument(
+        "--sources-may-be-gone", action="store_true", help="a source file that is no longer there is no failure"
+    )
     verify.add_argument("--json", metavar="FILE", help="write the checks here as well")
     verify.set_defaults(run=_verify_shards)
 
@@ -256,7 +259,9 @@ def _verify_shards(args: argparse.Namespace) -> None:
         command = f"tokenmill verify shards --config {args.config}"
         settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
         tokenizer, folder = read_tokenizer(settings), settings.output
-    _show_checks(verify_shards(folder, tokenizer, sample=args.sample, seed=args.seed), args.json)
+    may_be_gone = args.sources_may_be_gone
+    checks = verify_shards(folder, tokenizer, sample=args.sample, seed=args.seed, sources_may_be_gone=may_be_gone)
+    _show_checks(checks, args.json)
 
 
 def _show_checks(found: Iterable[Check], path: str | None) -> None:

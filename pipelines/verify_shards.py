@@ -35,7 +35,12 @@ Document = tuple[str, int]
 
 
 def verify_shards(
-    folder: str, tokenizer: Tokenizer | None = None, *, sample: int = 1000, seed: int = 0
+    folder: str,
+    tokenizer: Tokenizer | None = None,
+    *,
+    sample: int = 1000,
+    seed: int = 0,
+    sources_may_be_gone: bool = False,
 ) -> Iterator[Check]:
     """Yields each check of a finished output of job 2; all shards are read, one row group at a time.
 
@@ -44,6 +49,7 @@ def verify_shards(
     Args:
         tokenizer: that of the shards; without it nothing is encoded again.
         sample: documents that are encoded again, about; which ones depends on `seed` alone.
+        sources_may_be_gone: a file of the corpus that is no longer there is no failure; its rows are not encoded again.
     """
     manifest = read_json(files.join(folder, MANIFEST))
     if manifest is None or not files.exists(files.join(folder, SUCCESS)):
@@ -74,7 +80,7 @@ def verify_shards(
         yield tally.check(name, "rows", *[f"the shards have no column {column}" for column in absent[:1]])
     yield _check_token_counts(output, read)
     sources = _Sources(output)
-    yield _check_provenance(output, read, sources)
+    yield _check_provenance(read, sources, sources_may_be_gone)
     yield _check_encoding(output, read, sources, tokenizer)
 
 
@@ -409,12 +415,16 @@ class _Sources:
         self._settings = {name: value for name, value in given.items() if not name.startswith("weight")}
         self.found: dict[str, SourceFile] = {}
         self.gone: list[str] = []
+        self.unreadable: list[str] = []
         self.changed: list[str] = []
         for path, recorded in output.manifest["inputs"].items():
             try:
                 [source] = find_files(self.corpus(path, formats.get(path, "auto")))
-            except (FileNotFoundError, ValueError):
+            except FileNotFoundError:
                 self.gone.append(path)
+                continue
+            except ValueError as error:
+                self.unreadable.append(str(error))
                 continue
             self.found[path] = source
             if source.fingerprint != recorded["fingerprint"]:
@@ -456,13 +466,18 @@ def _extents(source: SourceFile, wanted: Int64s) -> Iterator[Extent]:
         first += num_rows
 
 
-def _check_provenance(output: _Output, read: _ReadShards, sources: _Sources) -> Check:
+def _check_provenance(read: _ReadShards, sources: _Sources, may_be_gone: bool) -> Check:
     """Every row comes from a row of a file of the corpus, and these files are there as they were."""
     tally = read.unknown_sources
-    values = {"rows": tally.number, "files": len(sources.found) + len(sources.gone), "wrong": tally.wrong}
+    values = {"rows": tally.number, "files": len(sources.found), "gone": len(sources.gone), "wrong": tally.wrong}
     if not tally.number:
         return Check("provenance", "skip", "the shards do not name their sources (shards.provenance)", values)
-    wrong = [f"{len(sources.gone):,} files cannot be read, the first is {sources.gone[0]}"] if sources.gone else []
+    wrong = []
+    gone = f"{len(sources.gone):,} files are not there, the first is {sources.gone[0]}" if sources.gone else ""
+    if gone and not may_be_gone:
+        wrong.append(gone)
+    if sources.unreadable:
+        wrong.append(f"{len(sources.unreadable):,} files cannot be read: {sources.unreadable[0]}")
     if sources.changed:
         wrong.append(f"{len(sources.changed):,} files have changed, the first is {sources.changed[0]}")
     if tally.wrong:
@@ -471,8 +486,8 @@ def _check_provenance(output: _Output, read: _ReadShards, sources: _Sources) -> 
         if path in sources.found and path not in sources.changed and last >= sources.num_rows(path):
             wrong.append(f"{path} has {sources.num_rows(path):,} rows, and there are shards with row {last:,} of it")
     status: Status = "fail" if wrong else "pass"
-    figure = "; ".join(wrong) or f"{tally.number:,} rows, {len(sources.found):,} files as they were"
-    return Check("provenance", status, figure, values)
+    right = [f"{tally.number:,} rows, {len(sources.found):,} files as they were", *([gone] if gone else [])]
+    return Check("provenance", status, "; ".join(wrong or right), values)
 
 
 def _check_encoding(output: _Output, read: _ReadShards, sources: _Sources, tokenizer: Tokenizer | None) -> Check:

@@ -153,6 +153,8 @@ def test_what_job_2_writes_passes(home: Path, layout: str) -> None:
         ({"layout": "packed", "row_length": 40, "overlap": 7}, {"deduplicate": "exact"}),
         ({"buckets": {"count": 3, "max_length": 48, "multiple_of": 4}}, {}),
         ({"provenance": False, "row_group_bytes": 1}, {}),
+        ({"shuffle_seed": 3, "task_bytes": 300}, {"deduplicate": "exact"}),
+        ({"layout": "packed", "row_length": 24}, {"weights": (2.5,), "deduplicate": "exact"}),
     ],
     ids=str,
 )
@@ -361,10 +363,21 @@ def test_changed_and_missing_sources_are_found(home: Path, tmp_path: Path) -> No
     checks = verify(home, output)
     assert failed(checks) == {"provenance"}
     assert checks["provenance"].figure == (
-        f"1 files cannot be read, the first is {corpus / 'a.parquet'}; "
+        f"1 files are not there, the first is {corpus / 'a.parquet'}; "
         f"1 files have changed, the first is {corpus / 'c.jsonl'}"
     )
     assert 0 < checks["re-encoding"].values["documents"] < 40
+    checks = verify(home, output, sources_may_be_gone=True)
+    assert checks["provenance"].figure == f"1 files have changed, the first is {corpus / 'c.jsonl'}"
+    shutil.copy(home / "corpus" / "c.jsonl", corpus)
+    checks = verify(home, output, sources_may_be_gone=True)
+    assert failed(checks) == set()
+    assert checks["provenance"].figure.endswith(f"; 1 files are not there, the first is {corpus / 'a.parquet'}")
+    assert 0 < checks["re-encoding"].values["documents"] < 60
+    (corpus / "b.parquet").write_bytes(b"PAR1")
+    checks = verify(home, output, sources_may_be_gone=True)
+    assert failed(checks) == {"provenance"}
+    assert "1 files cannot be read: " in checks["provenance"].figure
 
 
 def test_a_row_past_the_end_of_a_file_of_lines_is_found(home: Path, padded: Path) -> None:
