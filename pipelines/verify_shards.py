@@ -356,13 +356,13 @@ class _Sample:
     seed: int
     weighted: bool
     found: dict[Document, dict[int, list[int]]] = field(default_factory=lambda: defaultdict(dict))
-    repeated: list[Document] = field(default_factory=list)
+    repeated: set[Document] = field(default_factory=set)
 
     @classmethod
     def of(cls, manifest: Mapping[str, Any], size: int, seed: int) -> "_Sample":
         """Returns an empty sample of about `size` of the documents in the shards."""
         below = min(1 << 64, (size << 64) // max(1, manifest["counts"].get("documents_in_rows", 0)))
-        return cls(below, seed, bool(manifest["settings"]["corpus"].get("weights")))
+        return cls(below, seed, bool(manifest["counts"].get("repeated_documents")))
 
     def chooses(self, names: list[str], of: npt.NDArray[Any], rows: npt.NDArray[Any]) -> Bools:
         """Returns which documents are in the sample; `of` says which of `names` each is in."""
@@ -376,7 +376,7 @@ class _Sample:
     def add(self, document: Document, part: int, ids: list[int]) -> None:
         """Takes a part of a document."""
         if part in self.found[document] and not (self.weighted and self.found[document][part] == ids):
-            self.repeated.append(document)
+            self.repeated.add(document)
         self.found[document][part] = ids
 
 
@@ -503,14 +503,14 @@ def _check_encoding(output: _Output, read: _ReadShards, sources: _Sources, token
     for path, row in sample.found:
         if path in sources.found and path not in sources.changed:
             wanted[path].append(row)
-    number, wrong = 0, list(sample.repeated)
+    number, wrong = 0, set(sample.repeated)
     for path in sorted(wanted):
         try:
             for row, text in sources.texts(path, wanted[path]):
                 number += 1
                 parts = dict(enumerate(_cut(_encode(text, tokenizer, output.settings), output.settings)))
                 if sample.found[path, row] != parts:
-                    wrong.append((path, row))
+                    wrong.add((path, row))
         except ValueError as error:
             return Check(name, "fail", f"{path} cannot be read: {error}")
     values = {"documents": number, "wrong": len(wrong)}
