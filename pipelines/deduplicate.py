@@ -134,6 +134,11 @@ def find_duplicates(
     return Duplicates(dict(sorted(by_file.items())), by_task)
 
 
+def delete_hashes(folder: str) -> None:
+    """Deletes the hashes that `find_duplicates` keeps for a later run."""
+    files.delete(*(m.path for m in files.match(files.join(folder, "*.hashes"))))
+
+
 def _hashes_fingerprint(
     task: Task, fingerprints: Mapping[str, str], corpus: Corpus, words: Words, carry: Sequence[str]
 ) -> str:

@@ -19,7 +19,7 @@ from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
-from pipelines.deduplicate import DUPLICATES_FOLDER, find_duplicates, task_name
+from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
@@ -195,6 +195,7 @@ def _count(
                 project.run,
                 beam_args=beam_args,
             ).content()
+        delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting, folder), project.run, beam_args)
     totals = finish_word_counts(folder, identity, project.corpus, duplicates)

@@ -449,7 +449,7 @@ class _Sources:
         """Returns how many rows a file has: of Parquet, or up to the last document of another file."""
         source = self.found[path]
         if source.format == "parquet":
-            return sum(rows for rows, _ in source.row_groups)
+            return sum(rows for rows, _ in source.row_groups or ())
         extents = _extents(source, np.zeros(0, np.int64))
         batches = read_task(tuple(extents), self.corpus(path, source.format), Counter())
         return 1 + max((int(batch.rows[-1]) for batch in batches), default=-1)
@@ -460,7 +460,7 @@ def _extents(source: SourceFile, wanted: Int64s) -> Iterator[Extent]:
     if source.format != "parquet":
         yield Extent(source.path, source.format, None, 0, source.num_bytes)
     first = 0
-    for index, (num_rows, num_bytes) in enumerate(source.row_groups):
+    for index, (num_rows, num_bytes) in enumerate(source.row_groups or ()):
         if ((wanted >= first) & (wanted < first + num_rows)).any():
             yield Extent(source.path, "parquet", (index, index + 1), first, num_bytes)
         first += num_rows

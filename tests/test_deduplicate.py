@@ -283,6 +283,7 @@ def test_job_1_counts_each_document_once(corpus: Path, tmp_path: Path) -> None:
     said = read_json(str(tmp_path / "_manifest.json"))["corpus"]
     assert said["duplicates"] == {"documents": left_out.total(), "by_file": dict(sorted(left_out.items()))}
     assert said["duplicate_documents"] == left_out.total()
+    assert {path.suffix for path in (tmp_path / "word_counts" / "_duplicates").iterdir()} == {".parquet"}
 
 
 def test_off_is_a_word_in_yaml_too(tmp_path: Path) -> None:
