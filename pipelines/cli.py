@@ -7,12 +7,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any, NoReturn, get_args
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -28,11 +27,14 @@ from pipelines.lock import Locked, LockLost, new_run_id
 from pipelines.outcome import EXIT_CODES, Outcome, RunRecord
 from pipelines.plan import Changes
 from pipelines.report import make_report, visible
+from pipelines.rows import read_tokenizer
 from pipelines.runners import BadInput, PipelineFailed, WorkerLost
+from pipelines.shards import read_token_counts
 from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import preview_tokenizing, run_tokenizing
 from pipelines.train_tokenizer import train_tokenizer
-from pipelines.verify import Library, self_checks, verify_against
+from pipelines.verify import Check, Library, self_checks, verify_against
+from pipelines.verify_shards import verify_shards
 from pipelines.word_counts import count_corpus_here, read_word_counts
 
 # Other errors of the operating system, as of a full disk, are not mended by changing the input.
@@ -41,12 +43,16 @@ _BAD_INPUT = (
     *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
 )
 
+_VERIFY_SHARDS = "verify shards"
+
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs one command and exits with one of the codes of `Outcome`."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if given[:2] == _VERIFY_SHARDS.split():  # Not a command below `verify`, whose own settings may be any word.
+        given[:2] = [_VERIFY_SHARDS]
     beam_args: list[str] = []
     if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
         at = given.index("--")
@@ -142,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     cut.add_argument("--output", required=True, metavar="FOLDER")
     cut.set_defaults(run=_cut)
     _add_verify(commands)
+    _add_verify_shards(commands)
     _add_audit(commands)
     return parser
 
@@ -170,12 +177,35 @@ def _add_verify(commands: Any) -> None:
     verify.set_defaults(run=_verify)
 
 
+def _add_verify_shards(commands: Any) -> None:
+    verify = commands.add_parser(
+        _VERIFY_SHARDS,
+        help="read training shards again and check them against manifest, corpus and tokenizer",
+        usage="tokenmill verify shards --config FILE [--section.setting value ...]\n"
+        "       tokenmill verify shards --shards FOLDER [--tokenizer PATH]",
+    )
+    verify.add_argument("--config", metavar="FILE", help="YAML file of the corpus project")
+    verify.add_argument("--shards", metavar="FOLDER", help="a finished output of tokenmill tokenize")
+    _add_tokenizer(verify, required=False)
+    verify.add_argument("--sample", type=int, default=1000, metavar="N", help="documents to encode again, about")
+    verify.add_argument("--seed", type=int, default=0, metavar="N", help="which documents these are")
+    verify.add_argument(
+        "--sources-may-be-gone", action="store_true", help="a source file that is no longer there is no failure"
+    )
+    verify.add_argument("--json", metavar="FILE", help="write the checks here as well")
+    verify.set_defaults(run=_verify_shards)
+
+
 def _add_audit(commands: Any) -> None:
     audit = commands.add_parser("audit", help="list the tokens of a vocabulary that are worth a look")
     _add_tokenizer(audit)
     _add_corpus(audit)
     audit.add_argument("--counts", metavar="FOLDER", help="word counts, as job 1 keeps them, in place of a corpus")
-    audit.add_argument("--id-counts", metavar="FILE.npy", help="how often each id stands in the training data")
+    audit.add_argument(
+        "--id-counts",
+        metavar="PATH",
+        help="how often each id stands in the training data: job 2's folder, or a .npy file",
+    )
     audit.add_argument("--rare-below", type=int, default=10, metavar="N", help="uses under which a token is rare")
     audit.add_argument("--show", type=int, default=8, metavar="N", help="tokens of each kind that are printed")
     audit.add_argument("--json", metavar="FILE", help="write all findings here")
@@ -230,13 +260,37 @@ def _verify(args: argparse.Namespace) -> None:
 
 def _self_check(args: argparse.Namespace) -> None:
     project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
+    _show_checks(self_checks(project, _words(args.positives), _words(args.negatives)), args.json)
+
+
+def _verify_shards(args: argparse.Namespace) -> None:
+    if (args.config is None) == (args.shards is None):
+        raise ValueError("give --config FILE or --shards FOLDER, one of the two")
+    if args.sample < 0 or args.seed < 0:
+        raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither can be below 0")
+    if args.config is None:
+        tokenizer = files.read_tokenizer(args.tokenizer, args.pattern) if args.tokenizer else None
+        folder = args.shards
+    else:
+        if args.tokenizer:
+            raise ValueError("--config names the tokenizer; leave out --tokenizer")
+        command = f"tokenmill verify shards --config {args.config}"
+        settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
+        tokenizer, folder = read_tokenizer(settings), settings.output
+    may_be_gone = args.sources_may_be_gone
+    checks = verify_shards(folder, tokenizer, sample=args.sample, seed=args.seed, sources_may_be_gone=may_be_gone)
+    _show_checks(checks, args.json)
+
+
+def _show_checks(found: Iterable[Check], path: str | None) -> None:
+    """Prints checks as they are done and writes them to a JSON file; leaves with 1 if one failed."""
     checks = []
-    for check in self_checks(project, _words(args.positives), _words(args.negatives)):
+    for check in found:
         checks.append(check)
         print(check.line(), flush=True)
     failed = [check.name for check in checks if check.status == "fail"]
-    if args.json:
-        _write_json(args.json, {"passed": not failed, "checks": [asdict(check) for check in checks]})
+    if path:
+        _write_json(path, {"passed": not failed, "checks": [asdict(check) for check in checks]})
     if failed:
         raise SystemExit(Outcome.FAILED)
 
@@ -256,10 +310,7 @@ def _audit(args: argparse.Namespace) -> None:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
         word_counts = count_corpus_here(_given_corpus(args), tokenizer.words)
-    id_counts = None
-    if args.id_counts:
-        with files.open_raw(args.id_counts) as file:
-            id_counts = np.load(file, allow_pickle=False)
+    id_counts = read_token_counts(args.id_counts) if args.id_counts else None
     found = audit_tokens(tokenizer, word_counts, id_counts, rare_below=args.rare_below)
     print(f"{found.vocab_size:,} ids, {found.num_special:,} of them special tokens")
     for finding in found.findings:

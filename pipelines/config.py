@@ -45,6 +45,10 @@ def _no_glob(path: str) -> str:
 Folder = Annotated[str, AfterValidator(_no_glob)]
 
 
+def _off(value: Any) -> Any:
+    return "off" if value is False else value  # As YAML reads the word.
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -77,6 +81,14 @@ class Corpus(_Group):
     max_bad_share: float | None = Field(
         None, ge=0, le=1, description="fail when a larger share of all documents is in quarantine"
     )
+    deduplicate: Annotated[Literal["off", "exact"], BeforeValidator(_off)] = Field(
+        "off",
+        description="exact: of documents that are equal once the tokenizer has normalised them, the first alone stays",
+    )
+    weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (), description="for each of files, how often its documents occur: 2.3 is twice, and 3 of 10 once more"
+    )
+    weight_seed: int = Field(0, ge=0, description="of the draw which documents occur once more")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -87,6 +99,12 @@ class Corpus(_Group):
     def _check(self) -> Self:
         if self.on_long_document == "quarantine" and self.max_document_bytes is None:
             raise ValueError("on_long_document is quarantine, but max_document_bytes is missing; say what is too long")
+        if self.weights and len(self.weights) != len(self.files):
+            raise ValueError(
+                f"weights has {len(self.weights)} numbers and files has {len(self.files)} entries; give one for each"
+            )
+        if len(set(self.files)) < len(self.files) and self.weights:
+            raise ValueError(f"files {list(self.files)} names one entry twice, and weights go by entry; name it once")
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self
@@ -164,6 +182,22 @@ class Train(_Group):
     checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
 
 
+class BucketChoice(_Group):
+    """Which bucket lengths to choose from; those are taken that pad least over the corpus."""
+
+    count: int = Field(8, ge=1, description="buckets, at most")
+    max_length: int = Field(4096, gt=0, description="the longest bucket that is allowed, in tokens")
+    multiple_of: int = Field(8, ge=1, description="what divides all bucket lengths")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.max_length % self.multiple_of:
+            raise ValueError(
+                f"max_length is {self.max_length}, which is no multiple of multiple_of, {self.multiple_of}"
+            )
+        return self
+
+
 class Shards(_Group):
     """Job 2: where the training rows go, and what they look like."""
 
@@ -182,8 +216,23 @@ class Shards(_Group):
         min_length=1,
         description="row lengths in tokens; a row goes to the smallest that holds it",
     )
+    buckets: BucketChoice | None = Field(
+        None,
+        description="in place of bucket_lengths: the lengths that pad least over the corpus, read once more for it",
+    )
+    layout: Literal["padded", "packed"] = Field(
+        "padded", description="one document in a row, padded to its bucket; or several, with position and segment ids"
+    )
+    row_length: int | None = Field(
+        None, gt=0, description="tokens in a packed row; the longest of bucket_lengths if left out"
+    )
+    shuffle_seed: int | None = Field(
+        None,
+        ge=0,
+        description="shuffle row groups over tasks and the rows of a task; in the corpus's order if left out",
+    )
     on_overflow: Literal["split", "truncate", "drop"] = Field(
-        "split", description="a document longer than the longest bucket: several rows, its first row only, or none"
+        "split", description="a document longer than the longest row: several rows, its first row only, or none"
     )
     overlap: int = Field(0, ge=0, description="tokens that a row repeats from the row before (on_overflow: split)")
     begin_token: bool = Field(False, description="put the bos token before each document")
@@ -212,12 +261,11 @@ class Shards(_Group):
     def _check(self) -> Self:
         if list(self.bucket_lengths) != sorted(set(self.bucket_lengths)):
             raise ValueError(f"bucket_lengths {list(self.bucket_lengths)} must rise from each to the next")
+        self._check_lengths()
         if self.overlap and self.on_overflow != "split":
             raise ValueError(f"overlap is {self.overlap}, which is for on_overflow: split, not {self.on_overflow}")
-        if self.overlap >= self.bucket_lengths[-1]:
-            raise ValueError(
-                f"overlap is {self.overlap}; it must be less than the longest bucket, {self.bucket_lengths[-1]}"
-            )
+        if self.overlap >= self.longest_row:
+            raise ValueError(f"overlap is {self.overlap}; it must be less than the longest row, {self.longest_row}")
         if len(set(self.carry)) < len(self.carry):
             raise ValueError(f"carry {list(self.carry)} names a column twice")
         taken = set(self.carry) & {*ROW_COLUMNS, "bucket"}
@@ -226,6 +274,23 @@ class Shards(_Group):
                 f"carry names {sorted(taken)[0]!r}, which is a column of the shards themselves; rename it first"
             )
         return self
+
+    def _check_lengths(self) -> None:
+        """Row lengths are given one way."""
+        if self.layout == "padded" and self.row_length is not None:
+            raise ValueError(f"row_length is {self.row_length}, which is for layout: packed, not padded")
+        if self.layout == "packed" and self.buckets is not None:
+            raise ValueError("buckets is for layout: padded, and layout is packed; give row_length in its place")
+        for name in ("buckets", "row_length"):
+            if getattr(self, name) is not None and "bucket_lengths" in self.model_fields_set:
+                raise ValueError(f"bucket_lengths and {name} are both given; remove one of the two")
+
+    @property
+    def longest_row(self) -> int:
+        """Where documents are cut, in tokens."""
+        if self.layout == "packed":
+            return self.row_length or self.bucket_lengths[-1]
+        return self.buckets.max_length if self.buckets else self.bucket_lengths[-1]
 
 
 class Sweep(_Group):
@@ -290,14 +355,17 @@ class Report(_Group):
     audit: str | None = Field(None, description="the JSON file of an audit of the tokens")
 
 
+PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
+"""Where a row came from; in packed rows, a list of where each of its documents did."""
+
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
     "labels",
+    "position_ids",
+    "segment_ids",
     "length",
-    "source_file",
-    "source_row",
-    "source_part",
+    *PROVENANCE_COLUMNS,
 )
 """The columns that job 2 writes, beside the carried ones."""
 

@@ -18,6 +18,7 @@ from pipelines import files
 from pipelines.config import Corpus, Format
 from pipelines.fingerprints import file_fingerprint
 from pipelines.known_answers import known_answer_documents
+from pipelines.order import place_order
 from pipelines.quarantine import BadInputError, BadRows, Reason, bad_input
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
@@ -43,6 +44,8 @@ class SourceFile:
         row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group; None where that
             cannot be read, and the settings let it pass: then its task says so again.
         schema: of a Parquet file that can be read.
+        source: the entry of `corpus.files` that it was found by.
+        weight: how often its documents occur.
     """
 
     path: str
@@ -51,6 +54,14 @@ class SourceFile:
     fingerprint: str
     row_groups: tuple[tuple[int, int], ...] | None = ()
     schema: pa.Schema | None = None
+    source: str = ""
+    weight: float = 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its rows depend on, as JSON content."""
+        facts = {"bytes": self.num_bytes, "fingerprint": self.fingerprint}
+        return facts if self.weight == 1 else {**facts, "weight": self.weight}
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,8 @@ class Extent:
     Attributes:
         row_groups: first and one past the last; None for all of the file.
         first_row: the row of the file that comes first here, from 0.
-        num_bytes: about how much text there is.
+        num_bytes: about how much text there is, as often as it occurs.
+        source: see `SourceFile`; so `weight`.
     """
 
     path: str
@@ -68,6 +80,8 @@ class Extent:
     row_groups: tuple[int, int] | None
     first_row: int
     num_bytes: int
+    source: str = ""
+    weight: float = 1.0
 
 
 Task = tuple[Extent, ...]
@@ -90,7 +104,8 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         return [
             SourceFile("known-answers", "known-answers", size, hashlib.sha256("\n".join(facts).encode()).hexdigest())
         ]
-    found: dict[str, FileMetadata] = {}
+    found: dict[str, tuple[FileMetadata, str]] = {}
+    weights = dict(zip(corpus.files, corpus.weights, strict=False))
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
         matched = _matched(pattern, corpus)
@@ -99,12 +114,21 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
                 f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
             )
         for metadata in matched:
-            found.setdefault(_identity(metadata.path), metadata)
+            _, first = found.setdefault(_identity(metadata.path), (metadata, pattern))
+            if weights.get(first) != weights.get(pattern):
+                raise ValueError(
+                    f"corpus.files: {metadata.path} is matched by {first!r} with weight {weights[first]} and by "
+                    f"{pattern!r} with weight {weights[pattern]}; make one of the two narrower"
+                )
     if corpus.sample == "python-stdlib":
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
-    by_path = sorted(found.values(), key=lambda metadata: metadata.path)
+    by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(lambda metadata: _inspect(metadata, corpus), by_path))
+        inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
+        return [
+            replace(file, source=source, weight=weights.get(source, 1.0))
+            for file, (_, source) in zip(inspected, by_path, strict=True)
+        ]
 
 
 def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
@@ -287,41 +311,49 @@ def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Sc
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20
 
 
-def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> list[Task]:
-    """Divides files into tasks of about `task_bytes` of text each, in the order of the files.
+def plan_tasks(
+    sources: Sequence[SourceFile], task_bytes: int | None = None, shuffle_seed: int | None = None
+) -> list[Task]:
+    """Divides files into tasks of about `task_bytes` of text each, in the order of the files, or in a drawn one.
 
     By default a task is a 64th of the text, but 4 MiB at least and 64 MiB at most: enough tasks for the workers of one
     machine, and files of a good size where there is much text. Row groups are never cut, and a compressed or plain
     text file is read by one task.
     """
-    return group_extents([extent for source in sources for extent in extents_of(source)], task_bytes)
+    extents = [extent for source in sources for extent in extents_of(source)]
+    return group_extents(extents, task_bytes, shuffle_seed)
 
 
-def group_extents(all_extents: Sequence[Extent], task_bytes: int | None = None) -> list[Task]:
+def group_extents(
+    extents: Sequence[Extent], task_bytes: int | None = None, shuffle_seed: int | None = None
+) -> list[Task]:
     """Divides extents into tasks; see `plan_tasks`."""
+    all_extents = sorted(extents, key=lambda extent: place_order(shuffle_seed, extent.path, extent.first_row))
     if task_bytes is None:
         task_bytes = sum(extent.num_bytes for extent in all_extents) // 64
         task_bytes = min(max(task_bytes, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
     tasks: list[Task] = []
-    extents: list[Extent] = []
+    waiting: list[Extent] = []
     num_bytes = 0
     for extent in all_extents:
-        if extents and num_bytes + extent.num_bytes > task_bytes:
-            tasks.append(_joined(extents))
-            extents, num_bytes = [], 0
-        extents.append(extent)
+        if waiting and num_bytes + extent.num_bytes > task_bytes:
+            tasks.append(_joined(waiting))
+            waiting, num_bytes = [], 0
+        waiting.append(extent)
         num_bytes += extent.num_bytes
-    return [*tasks, _joined(extents)] if extents else tasks
+    return [*tasks, _joined(waiting)] if waiting else tasks
 
 
 def extents_of(source: SourceFile) -> Iterator[Extent]:
     """Yields the smallest parts of a file that a task can read."""
     if source.format != "parquet" or source.row_groups is None:
-        yield Extent(source.path, source.format, None, 0, source.num_bytes)
+        num_bytes = round(source.num_bytes * source.weight)
+        yield Extent(source.path, source.format, None, 0, num_bytes, source.source, source.weight)
         return
     first_row = 0
     for index, (rows, num_bytes) in enumerate(source.row_groups):
-        yield Extent(source.path, "parquet", (index, index + 1), first_row, num_bytes)
+        groups, num_bytes = (index, index + 1), round(num_bytes * source.weight)
+        yield Extent(source.path, "parquet", groups, first_row, num_bytes, source.source, source.weight)
         first_row += rows
 
 
@@ -330,8 +362,9 @@ def _joined(extents: Iterable[Extent]) -> Task:
     joined: list[Extent] = []
     for extent in extents:
         last = joined[-1] if joined else None
-        if last and last.path == extent.path and last.row_groups and extent.row_groups:
-            together = (last.row_groups[0], extent.row_groups[1])
+        groups = (last.row_groups, extent.row_groups) if last and last.path == extent.path else (None, None)
+        if last and groups[0] and groups[1] and groups[0][1] == groups[1][0]:
+            together = (groups[0][0], groups[1][1])
             joined[-1] = replace(last, row_groups=together, num_bytes=last.num_bytes + extent.num_bytes)
         else:
             joined.append(extent)

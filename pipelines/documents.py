@@ -42,12 +42,16 @@ class Batch(NamedTuple):
         texts: Arrow `large_string`, valid UTF-8, no nulls.
         rows: int64, the row of each document in its file, from 0: rows of Parquet, lines of JSON or text.
         carried: Arrow table as long as `texts` with the columns asked for.
+        source: the entry of `corpus.files` that the file was found by.
+        weight: how often the documents are to occur, see `mixed`.
     """
 
     path: str
     texts: pa.LargeStringArray
     rows: Int64s
     carried: pa.Table
+    source: str = ""
+    weight: float = 1.0
 
 
 def read_task(
@@ -81,7 +85,8 @@ def read_task(
             counts["text_bytes"] += int(sizes.sum())
             for start, stop in _runs(sizes):
                 size = stop - start
-                yield Batch(extent.path, texts.slice(start, size), rows[start:stop], carried.slice(start, size))
+                documents = (texts.slice(start, size), rows[start:stop], carried.slice(start, size))
+                yield Batch(extent.path, *documents, extent.source, extent.weight)
 
 
 def read_corpus(corpus: Corpus) -> Iterator[Batch]:

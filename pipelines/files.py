@@ -120,11 +120,16 @@ def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mappin
 
 
 def write_text(path: str, text: str) -> None:
+    """Writes text as a whole file, see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str, content: bytes) -> None:
     """Writes a file under a temporary name beside it, then gives it its own."""
     folder, name = FileSystems.split(path)
     temporary = join(folder, TEMPORARY, f"{uuid.uuid4().hex}-{name}")
     with create_raw(temporary) as file:
-        file.write(text.encode())
+        file.write(content)
     publish([(temporary, path)])
 
 

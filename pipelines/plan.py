@@ -29,7 +29,8 @@ from pipelines.shards import TASKS_FOLDER, read_entries
 
 PLAN = "_plan.json"
 
-_FIELDS = ("inputs", "next_task", "tasks")
+PLAN_FIELDS = ("inputs", "next_task", "tasks")
+"""What a whole plan has, beside what was decided for all shards at once."""
 _MANIFEST_FIELDS = ("tokenizer", "settings", "inputs", "counts", "buckets", "shards")
 _SHOWN = 4
 
@@ -88,11 +89,11 @@ def make_plan(settings: Shards, identity: dict[str, Any], sources: Sequence[Sour
             or what has to be done anew needs a source that is gone.
     """
     output = settings.output
-    recorded, damaged = (None, []) if anew else read_or_damaged(files.join(output, PLAN), _FIELDS)
+    recorded, damaged = (None, []) if anew else read_or_damaged(files.join(output, PLAN), PLAN_FIELDS)
     manifest, spoilt = (None, []) if anew else read_or_damaged(files.join(output, MANIFEST), _MANIFEST_FIELDS)
     _refuse_other_identity(output, recorded or manifest or identity, identity)
     old = recorded or {**identity, "inputs": {}, "next_task": 0, "tasks": {}}
-    inputs = {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
+    inputs = {source.path: source.facts for source in sources}
     known = old["inputs"]
     changes = Changes(
         new=tuple(path for path in inputs if path not in known),
@@ -104,16 +105,16 @@ def make_plan(settings: Shards, identity: dict[str, Any], sources: Sequence[Sour
     tasks, rest = _without(old["tasks"], gone)
     begun = {*changes.new, *changes.changed}
     extents = [*rest, *(extent for source in sources if source.path in begun for extent in extents_of(source))]
-    extents.sort(key=lambda extent: (extent.path, extent.first_row))
     first = old["next_task"]
-    added = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(group_extents(extents, settings.task_bytes))}
+    grouped = group_extents(extents, settings.task_bytes, settings.shuffle_seed)
+    added = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(grouped)}
     content = {
         **old,
         "inputs": {**{path: facts for path, facts in known.items() if path not in gone}, **inputs},
         "next_task": first + len(added),
         "tasks": {**tasks, **added},
     }
-    shared = fingerprint({name: value for name, value in content.items() if name not in _FIELDS})
+    shared = fingerprint({name: value for name, value in content.items() if name not in PLAN_FIELDS})
     keys = {name: _key(shared, task, content["inputs"]) for name, task in content["tasks"].items()}
     entries, unsound = ({}, []) if anew else read_entries(output, keys)
     changes = replace(changes, damaged=(*damaged, *spoilt, *unsound))

@@ -19,6 +19,7 @@ from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
+from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
@@ -88,6 +89,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
             "versions": versions(),
             "corpus": {
                 **counted.get("totals", {}),
+                "duplicates": counted.get("duplicates"),
                 "distinct_words_trained_on": word_counts.num_rows,
                 "pruned_by_min_count": pruned,
             },
@@ -179,11 +181,26 @@ def _count(
     files.delete(folder)
     tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
+    duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
     counting = CountWords(project.corpus, words, train.num_partitions, folder)
     started = time.perf_counter()
+    duplicates = None
+    if project.corpus.deduplicate == "exact":
+        fingerprints = {source.path: source.fingerprint for source in sources}
+        with _console.status("looking for duplicates"):
+            duplicates = find_duplicates(
+                {task_name(task): task for task in tasks},
+                fingerprints,
+                project.corpus,
+                words,
+                duplicates_folder,
+                project.run,
+                beam_args=beam_args,
+            ).content()
+        delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), project.run, beam_args)
-    totals = finish_word_counts(folder, identity, project.corpus)
+    totals = finish_word_counts(folder, identity, project.corpus, duplicates)
     seconds = time.perf_counter() - started
     _console.print(
         f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "

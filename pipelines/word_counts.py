@@ -18,8 +18,10 @@ from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Corpus
 from pipelines.corpus import Task
+from pipelines.deduplicate import DUPLICATES_FOLDER, LeftOut, task_name
 from pipelines.documents import read_corpus, read_task
 from pipelines.manifest import MANIFEST, fingerprint, read_json, write_json
+from pipelines.mixing import mixed, sources_of
 from pipelines.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 
 _MOST_WORDS_HELD = 1 << 20
@@ -67,7 +69,9 @@ class _CountTask(beam.DoFn):
         counter = WordCounter(self._words)
         temporary = files.join(self._folder, files.TEMPORARY, f"{uuid.uuid4().hex}-quarantine.parquet")
         with Quarantine(self._corpus, totals, temporary) as quarantine:
-            for batch in read_task(task, self._corpus, totals, quarantine=quarantine):
+            left_out = LeftOut.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), task_name(task))
+            documents = read_task(task, self._corpus, totals, quarantine=quarantine)
+            for batch in mixed(left_out.filter(documents, totals), self._corpus, totals):
                 counter.add(batch.texts)
                 if len(counter) > _MOST_WORDS_HELD:
                     yield from self._partitions(counter)
@@ -176,27 +180,32 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
 def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
     """Returns the word counts of a corpus, counted in this process and held in its memory."""
     counter = WordCounter(words)
-    for batch in read_corpus(corpus):
+    for batch in mixed(read_corpus(corpus), corpus, Counter()):
         counter.add(batch.texts)
     return counter.take()
 
 
-def finish_word_counts(folder: str, identity: dict[str, Any], corpus: Corpus) -> dict[str, int]:
+def finish_word_counts(
+    folder: str, identity: dict[str, Any], corpus: Corpus, duplicates: dict[str, Any] | None = None
+) -> dict[str, int]:
     """Writes the manifest that makes a folder of word counts whole, and returns the totals of the corpus in it.
 
-    `identity` is what the words were counted from.
+    `identity` is what the words were counted from, `duplicates` what of it was left out.
 
     Raises:
         BadInputError: more documents were quarantined than the settings allow.
     """
-    totals = read_json(files.join(folder, _TOTALS)) or {}
+    totals, by_source = sources_of(read_json(files.join(folder, _TOTALS)) or {}, corpus)
+    whole = {**identity, "totals": totals, **({"sources": by_source} if by_source else {})}
     names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
     check_limits(Counter(totals), corpus)
     bad = [_name(metadata) for metadata in files.match(files.join(folder, QUARANTINE_FOLDER, "*.parquet"))]
     quarantine = quarantine_summary(Counter(totals), [f"{QUARANTINE_FOLDER}/{name}" for name in bad])
-    write_json(files.join(folder, MANIFEST), {**identity, "totals": totals, "quarantine": quarantine, "files": names})
+    write_json(
+        files.join(folder, MANIFEST), {**whole, "quarantine": quarantine, "duplicates": duplicates, "files": names}
+    )
     files.delete(files.join(folder, _TOTALS), files.join(folder, files.TEMPORARY))
-    return dict(totals)
+    return totals
 
 
 def _name(metadata: Any) -> str:

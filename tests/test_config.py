@@ -207,7 +207,7 @@ def test_the_smallest_vocabulary_holds_bytes_and_special_tokens(tmp_path: Path) 
         ({"overlap": 2, "on_overflow": "drop"}, "overlap is 2, which is for on_overflow: split, not drop"),
         (
             {"overlap": 8, "bucket_lengths": [4, 8]},
-            "overlap is 8; it must be less than the longest bucket, 8",
+            "overlap is 8; it must be less than the longest row, 8",
         ),
         (
             {"carry": ["lang", "labels"]},

@@ -1,5 +1,6 @@
 """Job 2: what the shards hold, that they are whole, and how a run is taken up wherever the one before it ended."""
 
+import hashlib
 import os
 import random
 import re
@@ -340,6 +341,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"begin_token": True},
     {"end_token": False},
     {"labels": True},
+    {"layout": "packed"},
+    {"shuffle_seed": 1},
     {"carry": ("id",)},
     {"provenance": False},
     {"task_bytes": 2500},
@@ -359,8 +362,9 @@ def test_every_setting_has_an_effect(
 
 
 def test_every_setting_is_tried_above() -> None:
-    tried_below = {"special_in_text", "on_changed", "on_removed"}  # The last two in test_incremental.py.
-    tried = {name for changed in SETTINGS for name in changed} | tried_below
+    # In test_incremental.py the second two, in test_rows.py the last two.
+    tried_elsewhere = {"special_in_text", "on_changed", "on_removed", "buckets", "row_length"}
+    tried = {name for changed in SETTINGS for name in changed} | tried_elsewhere
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
 
 
@@ -414,7 +418,7 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
     assert sorted(listed) == sorted(shards_in(finished))
     tasks = read_json(f"{finished}/_plan.json")["tasks"]
     assert len(tasks) > 5
-    entries = {f"_tasks/{name}.json" for name in tasks}
+    entries = {f"_tasks/{name}.{what}" for name in tasks for what in ("json", "token_counts.parquet")}
     assert set(contents(finished)) == {
         *listed,
         *entries,
@@ -422,6 +426,7 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
         "_manifest.json",
         "_plan.json",
         "_SUCCESS",
+        "_token_counts.npy",
     }
     assert {path.name for path in finished.rglob("*") if path.is_dir()} == {*(f"bucket={n}" for n in BUCKETS), "_tasks"}
     for shard in manifest["shards"]:
@@ -430,6 +435,7 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
         assert shard["rows"] == table.num_rows
         assert shard["tokens"] == sum(table["length"].to_pylist())
         assert shard["bytes"] == (finished / shard["path"]).stat().st_size
+        assert shard["sha256"] == hashlib.sha256((finished / shard["path"]).read_bytes()).hexdigest()
     for bucket, facts in manifest["buckets"].items():
         of_bucket = [shard for shard in manifest["shards"] if shard["bucket"] == int(bucket)]
         rows, tokens = (sum(shard[key] for shard in of_bucket) for key in ("rows", "tokens"))
@@ -629,7 +635,8 @@ def test_a_corpus_without_text_gives_no_shards(tokenizer: Path, tmp_path: Path, 
     assert manifest["counts"].get("documents", 0) == len(texts) == parts_of_documents(manifest["counts"])
     assert (manifest["buckets"], manifest["shards"]) == ({}, [])
     assert set(contents(tmp_path / "out")) == {
-        *(".huggingface.yaml", "_SUCCESS", "_manifest.json", "_plan.json", "_tasks/00000.json"),
+        *(".huggingface.yaml", "_SUCCESS", "_manifest.json", "_plan.json", "_token_counts.npy"),
+        *("_tasks/00000.json", "_tasks/00000.token_counts.parquet"),
     }
 
 
@@ -680,6 +687,7 @@ def cut_short(path: Path) -> None:
         ("_tasks/00003.json", Path.unlink),
         ("_tasks/00003.json", cut_short),
         ("_tasks/00003.json", lambda path: path.write_text("[]")),
+        ("_tasks/00003.token_counts.parquet", Path.unlink),
     ],
 )
 def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
@@ -693,7 +701,10 @@ def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
     after = times(tmp_path)
     again = {path for path in before if after[path] != before[path]}
     shards = {shard["path"] for shard in read_json(f"{tmp_path}/_tasks/00003.json")["shards"]}
-    assert again == {*shards, "_tasks/00003.json", "_plan.json", "_manifest.json", ".huggingface.yaml", "_SUCCESS"}
+    assert again == {
+        *(*shards, "_tasks/00003.json", "_tasks/00003.token_counts.parquet"),
+        *("_plan.json", "_manifest.json", "_token_counts.npy", ".huggingface.yaml", "_SUCCESS"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -843,10 +854,12 @@ def test_a_task_that_did_not_finish_is_named(
 def test_a_task_output_names_its_shards_only_when_it_is_finished(tmp_path: Path) -> None:
     settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,))
     output = TaskOutput(str(tmp_path), "00000", RowFormat(settings, pa.schema([]), 70_001))
-    output.add(4, np.array([70_000, 1, 2], np.int32), np.array([1, 2]), {})
+    output.add(4, pa.table({"ids": pa.array([[70_000], [1, 2]], pa.large_list(pa.int32()))}))
     assert [name.split("/")[0] for name in contents(tmp_path)] == ["_temporary"]
     output.finish(Counter(documents=2), "key")
-    assert set(contents(tmp_path)) == {"bucket=4/part-00000.parquet", "_tasks/00000.json"}
+    assert set(contents(tmp_path)) == {
+        *("bucket=4/part-00000.parquet", "_tasks/00000.json", "_tasks/00000.token_counts.parquet")
+    }
     assert [row["input_ids"] for row in rows_in(tmp_path)] == [[70_000, *[70_001] * 3], [1, 2, *[70_001] * 2]]
     assert read_json(f"{tmp_path}/_tasks/00000.json")["counts"] == {"documents": 2}
 
@@ -857,7 +870,7 @@ def test_a_task_output_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     def fail_within() -> None:
         with output:
-            output.add(4, np.array([1], np.int32), np.array([1]), {})
+            output.add(4, pa.table({"ids": pa.array([[1]], pa.large_list(pa.int32()))}))
             raise ValueError("in the block")
 
     with pytest.raises(ValueError, match="in the block"):
