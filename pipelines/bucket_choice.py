@@ -5,6 +5,7 @@ length that is allowed.
 """
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,10 @@ from pipelines import files
 from pipelines.buckets import bucket_of
 from pipelines.config import BucketChoice, Corpus, Project, Shards
 from pipelines.corpus import SourceFile, Task, plan_tasks
+from pipelines.deduplicate import LeftOut, find_duplicates, task_name
+from pipelines.documents import read_task
 from pipelines.manifest import read_json, write_json
+from pipelines.mixing import mixed
 from pipelines.rows import count_lengths, read_tokenizer
 from pipelines.runners import run_pipeline
 
@@ -102,12 +106,24 @@ def choose_buckets(
         PipelineFailed: see `read_task`.
     """
     assert settings.buckets is not None
-    path = files.join(settings.output, files.TEMPORARY, f"lengths-{uuid.uuid4().hex}.json")
+    folder = files.join(settings.output, files.TEMPORARY, f"lengths-{uuid.uuid4().hex}")
     tasks = plan_tasks(sources, settings.task_bytes)
-    counting = CountLengths(project.corpus, settings)
+    if project.corpus.deduplicate == "exact":
+        find_duplicates(
+            {task_name(task): task for task in tasks},
+            {source.path: source.fingerprint for source in sources},
+            project.corpus,
+            read_tokenizer(settings).words,
+            folder,
+            project.run,
+            carry=settings.carry,
+            beam_args=beam_args,
+        )
+    path = files.join(folder, "lengths.json")
+    counting = CountLengths(project.corpus, settings, folder)
     run_pipeline(lambda p: write_lengths(p, tasks, counting, path), project.run, beam_args)
     num_rows = np.array(read_json(path), np.int64)
-    files.delete(path)
+    files.delete(folder)
     return describe_choice(num_rows, settings.buckets)
 
 
@@ -132,25 +148,30 @@ class CountLengths(beam.PTransform):
 
     corpus: Corpus
     settings: Shards
+    duplicates_folder: str
+    """Where `find_duplicates` wrote which documents are left out, by `task_name`."""
 
     def expand(self, tasks: beam.PCollection[Task]) -> beam.PCollection[Any]:
         return (
             tasks
-            | "CountTasks" >> beam.ParDo(_CountTask(self.corpus, self.settings))
+            | "CountTasks" >> beam.ParDo(_CountTask(self.corpus, self.settings, self.duplicates_folder))
             | "AddUpLengths" >> beam.CombineGlobally(_add_up, self.settings.longest_row)
         )
 
 
 class _CountTask(beam.DoFn):
-    def __init__(self, corpus: Corpus, settings: Shards) -> None:
+    def __init__(self, corpus: Corpus, settings: Shards, duplicates_folder: str) -> None:
         self._corpus = corpus
         self._settings = settings
+        self._duplicates_folder = duplicates_folder
 
     def setup(self) -> None:
         self._tokenizer = read_tokenizer(self._settings)
 
     def process(self, task: Task) -> Iterator[Int64s]:
-        yield count_lengths(task, self._corpus, self._tokenizer, self._settings)
+        left_out = LeftOut.read(self._corpus, self._duplicates_folder, task_name(task))
+        batches = left_out.filter(read_task(task, self._corpus, Counter(), self._settings.carry), Counter())
+        yield count_lengths(mixed(batches, self._corpus, Counter()), self._tokenizer, self._settings)
 
 
 def _add_up(histograms: Iterable[Int64s], longest: int) -> Int64s:

@@ -16,10 +16,8 @@ from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.buckets import Rows, add_ends, bucket_of, cut_rows
-from pipelines.config import Corpus, Shards
-from pipelines.corpus import Task
-from pipelines.documents import Batch, read_task
-from pipelines.mixing import mixed
+from pipelines.config import Shards
+from pipelines.documents import Batch
 from pipelines.order import copy_numbers, draw, shuffled
 from pipelines.packing import pack_segments
 from pipelines.shards import RowFormat, TaskOutput
@@ -53,10 +51,10 @@ def add_rows(
     _check(counts)
 
 
-def count_lengths(task: Task, corpus: Corpus, tokenizer: Tokenizer, settings: Shards) -> Int64s:
-    """Returns how many rows of each length the task's documents are cut into: from 0 to the longest row."""
+def count_lengths(batches: Iterable[Batch], tokenizer: Tokenizer, settings: Shards) -> Int64s:
+    """Returns how many rows of each length documents are cut into: from 0 to the longest row."""
     num_rows = np.zeros(settings.longest_row + 1, np.int64)
-    for batch in mixed(read_task(task, corpus, Counter(), settings.carry), corpus, Counter()):
+    for batch in batches:
         rows = _encode(batch, tokenizer, settings).rows
         num_rows += np.bincount(rows.stop - rows.start, minlength=num_rows.size)
     return num_rows

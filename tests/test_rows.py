@@ -145,6 +145,18 @@ def test_a_corpus_without_text_gets_buckets_too(tokenizer: Path, tmp_path: Path)
     assert manifest["buckets"] == {}
 
 
+def test_duplicates_do_not_weigh_in_the_choice(tokenizer: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus", ["a", "b"])
+    pq.write_table(pq.read_table(corpus / "a.parquet"), corpus / "c.parquet")
+    project = Project(
+        corpus=Corpus(files=(str(corpus),), deduplicate="exact"),
+        shards=Shards(output=str(tmp_path / "out"), tokenizer=str(tokenizer), buckets=BucketChoice(**CHOICE)),
+        run=Run(workers=1, progress=False),
+    )
+    choice = tokenize_corpus(project)["bucket_choice"]
+    assert choice == chosen_for([row["length"] for row in rows_in(tmp_path / "out")], CHOICE)
+
+
 # Packed rows.
 
 
