@@ -268,6 +268,7 @@ def _verify_shards(args: argparse.Namespace) -> None:
         raise ValueError("give --config FILE or --shards FOLDER, one of the two")
     if args.sample < 0 or args.seed < 0:
         raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither can be below 0")
+    may_be_gone = args.sources_may_be_gone
     if args.config is None:
         tokenizer = files.read_tokenizer(args.tokenizer, args.pattern) if args.tokenizer else None
         folder = args.shards
@@ -277,7 +278,7 @@ def _verify_shards(args: argparse.Namespace) -> None:
         command = f"tokenmill verify shards --config {args.config}"
         settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
         tokenizer, folder = read_tokenizer(settings), settings.output
-    may_be_gone = args.sources_may_be_gone
+        may_be_gone = may_be_gone or settings.on_removed == "keep"
     checks = verify_shards(folder, tokenizer, sample=args.sample, seed=args.seed, sources_may_be_gone=may_be_gone)
     _show_checks(checks, args.json)
 

@@ -23,6 +23,7 @@ from pipelines.corpus import Extent, SourceFile, find_files
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, SUCCESS, read_json
 from pipelines.order import draw
+from pipelines.plan import PLAN
 from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.verify import Check, Status
 
@@ -409,7 +410,7 @@ class _Sources:
     """The files of the corpus, as they are now."""
 
     def __init__(self, output: _Output) -> None:
-        plan = read_json(files.join(output.folder, "_plan.json")) or {"tasks": {}}
+        plan = read_json(files.join(output.folder, PLAN)) or {"tasks": {}}
         formats = {extent["path"]: extent["format"] for task in plan["tasks"].values() for extent in task}
         given = output.manifest["settings"]["corpus"]
         self._settings = {name: value for name, value in given.items() if not name.startswith("weight")}

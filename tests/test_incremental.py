@@ -28,6 +28,7 @@ from pipelines.manifest import read_json
 from pipelines.outcome import Outcome, RunRecord
 from pipelines.runners import run_pipeline
 from pipelines.tokenize_corpus import run_tokenizing, tokenize_corpus
+from pipelines.verify_shards import verify_shards
 
 WAIT_SECONDS = 60
 REPLACE = {"on_changed": "replace", "on_removed": "drop"}
@@ -73,9 +74,14 @@ def assert_as_clean(output: Path, fresh: Path) -> None:
         name: {**facts, "shards": 0} for name, facts in other["buckets"].items()
     }
     assert {shard["path"] for shard in manifest["shards"]} == set(shards_in(output))
-    assert {f"{name}.json" for name in read_json(f"{output}/_plan.json")["tasks"]} == {
-        path.name for path in output.glob("_tasks/*")
-    }
+    assert {
+        f"{name}.{kind}"
+        for name in read_json(f"{output}/_plan.json")["tasks"]
+        for kind in ("json", "token_counts.parquet")
+    } == {path.name for path in output.glob("_tasks/*")}
+    assert [
+        check.line() for check in verify_shards(str(output), sources_may_be_gone=True) if check.status == "fail"
+    ] == []
     assert (output / "_SUCCESS").exists()
     assert not list(output.rglob("_temporary"))
     assert not (output / LOCK_FOLDER).exists()
@@ -94,7 +100,7 @@ def change(corpus: Path) -> None:
 def test_a_rerun_does_nothing_whatever_the_times_are(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     settings = project(corpus, tokenizer, tmp_path / "out")
     first = run_tokenizing(settings)
-    assert (first.outcome, first.tasks_done) == (Outcome.DONE, len(list((tmp_path / "out" / "_tasks").glob("*"))))
+    assert (first.outcome, first.tasks_done) == (Outcome.DONE, len(list((tmp_path / "out" / "_tasks").glob("*.json"))))
     assert sorted(first.changes.new) == [str(path) for path in sorted(corpus.glob("*"))]
     before = times(tmp_path / "out")
     for path in corpus.glob("*"):
@@ -547,11 +553,11 @@ def test_a_dry_run_tells_and_writes_nothing(
     about = json.loads(dry_run("--log-json")[1])
     assert times(output) == before
     assert not metrics.exists()
-    kept = list((output / "_tasks").glob("*"))
+    kept = list((output / "_tasks").glob("*.json"))
     done = run_tokenizing(settings)
     assert (about["tasks"], about["num_bytes"]) == (done.tasks_done, done.num_bytes)
-    new = set((output / "_tasks").glob("*")) - set(kept)
-    assert about["tasks_kept"] == len(set((output / "_tasks").glob("*")) - new)
+    new = set((output / "_tasks").glob("*.json")) - set(kept)
+    assert about["tasks_kept"] == len(set((output / "_tasks").glob("*.json")) - new)
     assert about["tasks_removed"] == len(kept) - about["tasks_kept"] > 0
     tokens = sum(read_json(str(path))["counts"]["tokens"] for path in new)
     assert about["tokens"] == pytest.approx(tokens, rel=0.5)

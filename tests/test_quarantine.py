@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from bpe_core.tokenizer import Tokenizer
+from pipelines.cli import main
 from pipelines.config import Corpus, Project, Run, Shards, TokenizerSettings, Train
 from pipelines.corpus import carried_schema, find_files, plan_tasks
 from pipelines.documents import read_task
 from pipelines.manifest import read_json
+from pipelines.outcome import Outcome
 from pipelines.quarantine import SCHEMA, BadInputError, BadRows, Quarantine, check_limits
 from pipelines.runners import PipelineFailed
 from pipelines.tokenize_corpus import tokenize_corpus
@@ -197,6 +199,30 @@ def test_job_1_counts_all_good_rows_and_lists_every_bad_one(tokenizer: Path, tmp
     train_tokenizer(project(clean, tokenizer, clean))
     for name in ("tokenizer.json", "word_counts/part-00000-of-00002.parquet"):
         assert (clean / "trained" / name).read_bytes() == (tmp_path / "trained" / name).read_bytes()
+
+
+@pytest.mark.parametrize("job", ["train", "tokenize"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_exit_codes_tell_a_quarantine_from_a_failure(
+    tokenizer: Path, tmp_path: Path, job: str, workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_bad_corpus(tmp_path / "corpus")
+    settings = project(tmp_path / "corpus", tokenizer, tmp_path, workers).model_dump(mode="json", exclude_unset=True)
+    config = tmp_path / "project.yaml"
+    config.write_text(json.dumps(settings), encoding="utf-8")
+
+    def code(*overrides: str) -> int:
+        try:
+            main([job, "--config", str(config), *overrides])
+        except SystemExit as ended:
+            return int(ended.code or 0)
+        return 0
+
+    elsewhere = ("--train.output", f"{tmp_path}/t", "--shards.output", f"{tmp_path}/s")
+    assert code("--corpus.on_null", "fail", *elsewhere) == Outcome.BAD_INPUT
+    assert "on_null" in capsys.readouterr().err
+    assert code("--corpus.max_bad_documents", "1") == Outcome.BAD_INPUT
+    assert code() == Outcome.DONE
 
 
 def test_a_task_lost_with_its_list_of_bad_rows_is_done_again(tokenizer: Path, tmp_path: Path) -> None:
