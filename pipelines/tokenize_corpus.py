@@ -45,6 +45,7 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
     """
     settings = project.for_tokenizing()
     output = settings.output
+    files.use_flags(beam_args)
     tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
     sources = find_files(project.corpus)
     row_format = _row_format(settings, tokenizer, sources[0])
@@ -76,9 +77,10 @@ def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str
 
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
-    shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)
-    files.delete(*(files.join(folder, name) for name in names), *shards)
+    for name in (SUCCESS, MANIFEST):
+        files.delete(files.join(folder, name))
+    files.delete_matching(files.join(folder, "bucket=*", "part-*.parquet"))
+    files.delete(*(files.join(folder, name) for name in (CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)))
 
 
 def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> RowFormat:
