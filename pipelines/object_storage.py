@@ -214,6 +214,7 @@ def _head(client: Any, path: str) -> dict[str, Any] | None:
 @contextmanager
 def _named(what: str) -> Iterator[None]:
     """Adds the path to the errors of boto3, which say what was asked but not of which file."""
+    # Beam's extra aws brings them, which only those need who have files on s3://.
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError
 
