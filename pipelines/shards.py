@@ -3,6 +3,7 @@
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,6 +18,8 @@ from pipelines.config import Shards
 from pipelines.manifest import read_json, write_json
 
 TASKS_FOLDER = "_tasks"
+
+_THREADS = 16
 
 
 @dataclass(frozen=True)
@@ -167,11 +170,11 @@ def read_entries(folder: str, tasks: Sequence[str]) -> dict[str, Any]:
     """Returns the entries of finished tasks by task; an entry whose shards are not all there in size is left out."""
     listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}
     finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*.json"))}
-    entries = {}
-    for task in tasks:
-        if entry_path(folder, task) in finished:
-            entry = read_json(entry_path(folder, task))
-            paths = [(files.join(folder, *shard["path"].split("/")), shard["bytes"]) for shard in entry["shards"]]
-            if all(listed.get(path) == size for path, size in paths):
-                entries[task] = entry
-    return entries
+    there = [task for task in tasks if entry_path(folder, task) in finished]
+    with ThreadPoolExecutor(_THREADS) as threads:  # From a far store, one after the other takes long.
+        read = dict(zip(there, threads.map(lambda task: read_json(entry_path(folder, task)), there), strict=True))
+    return {
+        task: entry
+        for task, entry in read.items()
+        if all(listed.get(files.join(folder, *s["path"].split("/"))) == s["bytes"] for s in entry["shards"])
+    }

@@ -168,6 +168,13 @@ def test_what_the_store_refuses_is_named(bucket: str, store: ObjectStore) -> Non
         files.use_flags([])
 
 
+def test_what_is_missing_without_the_extra_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apache_beam.io.aws.clients.s3.boto3_client.boto3", None)
+    with pytest.raises(ModuleNotFoundError, match="s3:// needs boto3") as error:
+        files.exists("s3://bucket/a")
+    assert error.value.name == "tokenmill[aws]"
+
+
 def test_a_corpus_is_found_by_file_glob_and_folder(bucket: str, tmp_path: Path) -> None:
     for name in ("a.txt", "b/c.jsonl", "_hidden/d.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
