@@ -13,7 +13,7 @@ from rich.progress import Progress as Bar
 
 from bpe_core.merge_loop import MergeLoop, Progress
 from bpe_core.merges import Merges, learn_merges
-from bpe_core.model import extended, size_to_learn, spellings, symbol_pairs
+from bpe_core.model import extended, pairs_to_go_on_from, size_to_learn, spellings
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
 from pipelines import files
@@ -199,7 +199,7 @@ def _learn(project: Project, start: Tokenizer | None, word_counts: pa.Table, ide
     special_tokens = spellings(settings.special_tokens)
     first: list[int] = []
     if start:
-        first = symbol_pairs(start.model).ravel().tolist()
+        first = pairs_to_go_on_from(start.model).ravel().tolist()
         special_tokens = list(start.special_tokens)
         if vocab_size is not None:
             vocab_size = size_to_learn(start.model, vocab_size)
