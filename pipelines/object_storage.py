@@ -52,7 +52,9 @@ class S3(S3FileSystem):
     def match(self, patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
         """As Beam's, but a plain name is asked for once: Beam fails if the file goes between two questions."""
         return [
-            super(S3, self).match([pattern], [limit])[0] if set(pattern) & set("*?[") else self._match_one(pattern)
+            super(S3, self).match([pattern], [limit])[0]
+            if pattern.endswith("/") or set(pattern) & set("*?[")
+            else self._match_one(pattern)
             for pattern, limit in zip(patterns, limits or [None] * len(patterns), strict=True)
         ]
 
