@@ -39,7 +39,7 @@ def build() -> Path:
         if go is None:
             raise NotAvailable("needs an S3 server: install Go, which builds one")
         command = [go, "install", f"{MODULE}/cmd/versitygw@{VERSION}"]
-        environment = {**os.environ, "GOBIN": str(cache / "building"), "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
+        environment = {**os.environ, "GOBIN": str(cache / "building"), "GOFLAGS": "-mod=mod"}
         try:
             built = subprocess.run(
                 command, cwd=cache, env=environment, capture_output=True, text=True, timeout=_BUILD_SECONDS
