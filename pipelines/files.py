@@ -1,6 +1,6 @@
 """Files on any file system that Beam knows: found, read, and written so that a reader sees all of one or none of it."""
 
-import os.path
+import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -188,3 +188,10 @@ def delete_matching(pattern: str) -> None:
     found = [metadata.path for metadata in match(pattern)]
     if found:
         _system(pattern).delete(found)
+
+
+def delete_empty(*folders: str) -> None:
+    """Deletes local folders that hold nothing, one after the other; object stores have none."""
+    for folder in folders:
+        with suppress(OSError):
+            os.rmdir(folder)

@@ -385,8 +385,8 @@ def whole_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]
         found = {}
     if before is None or before != state():
         return None
-    # Files that are still being written, and those that are cleared away after the end, are no part of the output.
-    found = {name: content for name, content in found.items() if "_temporary" not in name}
+    # The lock, and what is cleared away after the end, are no part of the output.
+    found = {name: content for name, content in found.items() if not {"_temporary", "_lock"} & set(name.split("/"))}
     for variant, whole in of_variant.items():
         if found.get("_manifest.json") == whole["_manifest.json"]:
             different = [name for name in {*found, *whole} if found.get(name) != whole.get(name)]
