@@ -51,10 +51,12 @@ def bucket(store: ObjectStore, request: pytest.FixtureRequest) -> str:
     return store.new_bucket(f"bucket-{zlib.crc32(request.node.name.encode()):08x}")
 
 
-def contents(folder: str) -> dict[str, bytes]:
-    """Name -> bytes of all files below a folder, local or not."""
+def contents(folder: str, passed_over: frozenset[str] = frozenset()) -> dict[str, bytes]:
+    """Name -> bytes of all files below a folder, local or not, but those in the folders passed over."""
     found = {}
     for metadata in files.match(files.join(folder, "**")):
+        if passed_over & set(metadata.path.split("/")):
+            continue
         with files.open_raw(metadata.path) as file:
             found[metadata.path.removeprefix(folder).lstrip("/")] = file.read()
     return found
@@ -251,9 +253,10 @@ class Place(NamedTuple):
         path.write_text(yaml.safe_dump(project))
         return str(path)
 
-    def output(self, job: str) -> dict[str, bytes]:
+    def output(self, job: str, passed_over: frozenset[str] = frozenset()) -> dict[str, bytes]:
         """What a job wrote, with the same paths in it wherever it stands."""
-        return {name: self.neutral(content) for name, content in contents(f"{self.root}/{JOBS[job]}").items()}
+        found = contents(f"{self.root}/{JOBS[job]}", passed_over)
+        return {name: self.neutral(content) for name, content in found.items()}
 
     def neutral(self, content: bytes) -> bytes:
         """Returns the content of a file without the root of the paths in it, and what is made of that: a task's key."""
@@ -381,13 +384,12 @@ def whole_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]
 
     before = state()
     try:
-        found = place.output(job) if before else {}
+        # The lock, and what is cleared away after the end, are no part of the output.
+        found = place.output(job, frozenset({"_temporary", "_lock"})) if before else {}
     except OSError:  # A file went, or was replaced, while it was read: allowed, if the marks have gone as well.
         found = {}
     if before is None or before != state():
         return None
-    # The lock, and what is cleared away after the end, are no part of the output.
-    found = {name: content for name, content in found.items() if not {"_temporary", "_lock"} & set(name.split("/"))}
     for variant, whole in of_variant.items():
         if found.get("_manifest.json") == whole["_manifest.json"]:
             different = [name for name in {*found, *whole} if found.get(name) != whole.get(name)]
