@@ -338,6 +338,7 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
         overrides = ["--help"]
     if getattr(args, "from_counts", None):
         overrides = [*overrides, "--train.from_counts", args.from_counts]
+    files.use_flags(beam_args)
     record = RunRecord(args.job, new_run_id(), args.config)
     metrics_path = None
     try:

@@ -56,6 +56,7 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
         ValueError: settings that contradict each other or the corpus; as job 1.
     """
     training, settings = project.for_sweeping()
+    files.use_flags(beam_args)
     sources = find_files(project.corpus)
     # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)

@@ -79,6 +79,7 @@ def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str 
         ValueError: the tokenizer lacks a token that the settings ask for; see also `make_plan`.
     """
     settings = project.for_tokenizing()
+    files.use_flags(beam_args)
     tokenizer = read_tokenizer(settings)
     with OutputLock(settings.output, run_id or new_run_id(), project.run.lock_seconds) as lock:
         for claim in lock.taken_over:
@@ -188,13 +189,14 @@ def _find_duplicates(
 
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
-    shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (
-        *(SUCCESS, MANIFEST, CARD, PLAN, TASKS_FOLDER),
-        *(QUARANTINE_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, files.TEMPORARY),
-    )
-    files.delete(*(files.join(folder, name) for name in names), *shards)
-    files.delete_empty(*sorted({shard.rpartition("/")[0] for shard in shards}))
+    for name in (SUCCESS, MANIFEST):
+        files.delete(files.join(folder, name))
+    pattern = files.join(folder, "bucket=*", "part-*.parquet")
+    folders = {metadata.path.rpartition("/")[0] for metadata in files.match(pattern)}
+    files.delete_matching(pattern)
+    names = (CARD, PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, files.TEMPORARY)
+    files.delete(*(files.join(folder, name) for name in names))
+    files.delete_empty(*sorted(folders))
 
 
 def _row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[SourceFile]) -> RowFormat:

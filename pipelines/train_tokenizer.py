@@ -42,6 +42,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
     settings, train = project.for_training()
+    files.use_flags(beam_args)
     counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
     sources = [] if train.from_counts else find_files(project.corpus)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
@@ -102,12 +103,15 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
 
 
 def _delete_output(folder: str, keep_counts: bool) -> None:
-    """Deletes what job 1 writes, the manifest first; anything else in the folder stays.
+    """Deletes what job 1 writes, the manifests first; anything else in the folder stays.
 
     Word counts stay where training is from counts: they may be the very ones, and the corpus may be gone.
     """
-    names = [MANIFEST, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT]
-    names += [files.TEMPORARY] if keep_counts else [WORD_COUNTS_FOLDER, files.TEMPORARY]
+    files.delete(files.join(folder, MANIFEST))
+    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT, files.TEMPORARY]
+    if not keep_counts:
+        files.delete(files.join(folder, WORD_COUNTS_FOLDER, MANIFEST))
+        names.append(WORD_COUNTS_FOLDER)
     files.delete(*(files.join(folder, name) for name in names))
 
 

@@ -160,10 +160,7 @@ def _write_partition(partition_counts: tuple[int, bytes], folder: str, num_parti
     name = f"part-{index:05d}-of-{num_partitions:05d}.parquet"
     sink = io.BytesIO()
     pq.write_table(_to_table(counts), sink, compression="zstd")
-    temporary = files.join(folder, files.TEMPORARY, name)
-    with files.create_raw(temporary) as file:
-        file.write(sink.getbuffer())
-    files.publish([(temporary, files.join(folder, name))])
+    files.write_bytes(files.join(folder, name), sink.getbuffer())
     return name
 
 
@@ -217,10 +214,18 @@ def find_word_counts(folder: str) -> list[FileMetadata]:
 
     Raises:
         FileNotFoundError: it is not a folder of word counts.
+        ValueError: its files are not those that its manifest lists.
     """
     found = files.match(files.join(folder, "*.parquet"))
-    if not found and read_json(files.join(folder, MANIFEST)) is None:
+    manifest = read_json(files.join(folder, MANIFEST))
+    if not found and manifest is None:
         raise FileNotFoundError(f"{folder}: there are no word counts (*.parquet with the columns word and count)")
+    if manifest is not None:
+        changed = sorted(set(map(_name, found)) ^ set(manifest.get("files", map(_name, found))))
+        if changed:
+            raise ValueError(
+                f"{folder}: {changed[0]} is in the folder or in its {MANIFEST}, and not in both; count the corpus again"
+            )
     return found
 
 
