@@ -5,6 +5,7 @@ import io
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, BinaryIO, Self
@@ -22,6 +23,8 @@ from pipelines.packing import position_and_segment_ids
 from pipelines.quarantine import QUARANTINE_FOLDER
 
 TASKS_FOLDER = "_tasks"
+_ENTRY_FIELDS = ("key", "counts", "left_out", "shards")
+_THREADS = 16  # An object store answers each request late, and many at once.
 TOKEN_COUNTS = "_token_counts.npy"
 """How often each id stands in all shards; with an underscore, for readers of Parquet folders pass over such names."""
 
@@ -248,14 +251,18 @@ def _write_token_counts(path: str, counts: Int64s) -> None:
 def sum_token_counts(folder: str, tasks: Sequence[str], vocab_size: int) -> Int64s:
     """Writes and returns how often each id stands in the rows of tasks, without padding (int64, `vocab_size` long)."""
     total = np.zeros(vocab_size, np.int64)
-    for task in tasks:
-        with files.open_raw(_token_counts_path(folder, task)) as file:
-            table = pq.read_table(file)
-        total[table["id"].to_numpy()] += table["count"].to_numpy()
+    with ThreadPoolExecutor(_THREADS) as threads:
+        for counts in threads.map(lambda task: _read_table(_token_counts_path(folder, task)), tasks):
+            total[counts["id"].to_numpy()] += counts["count"].to_numpy()
     content = io.BytesIO()
     np.save(content, total, allow_pickle=False)
     files.write_bytes(files.join(folder, TOKEN_COUNTS), content.getvalue())
     return total
+
+
+def _read_table(path: str) -> pa.Table:
+    with files.open_raw(path) as file:
+        return pq.read_table(file)
 
 
 def read_token_counts(path: str) -> Int64s:
@@ -280,12 +287,12 @@ def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], 
     listed = {m.path: m.size_in_bytes for pattern in patterns for m in files.match(pattern)}
     finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*"))}
     entries, unsound = {}, []
-    for task, key in keys.items():
-        path = entry_path(folder, task)
-        if path in finished:
-            entry = read_or_damaged(path, ("key", "counts", "left_out", "shards"))[0]
+    paths = {task: entry_path(folder, task) for task in keys if entry_path(folder, task) in finished}
+    with ThreadPoolExecutor(_THREADS) as threads:
+        contents = threads.map(lambda path: read_or_damaged(path, _ENTRY_FIELDS)[0], paths.values())
+        for (task, path), entry in zip(paths.items(), contents, strict=True):
             is_counted = _token_counts_path(folder, task) in finished
-            if entry and entry["key"] == key and is_counted and _all_there(folder, entry, listed):
+            if entry and entry["key"] == keys[task] and is_counted and _all_there(folder, entry, listed):
                 entries[task] = entry
             else:
                 unsound.append(path)
