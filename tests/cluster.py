@@ -33,7 +33,7 @@ JOB_SERVER = f"org.apache.beam:beam-runners-flink-{FLINK_VERSION.rpartition('.')
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 90
-_STOP_SECONDS = 10
+_STOP_SECONDS = 5
 
 
 class Unavailable(Exception):
@@ -50,9 +50,10 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._file = folder / "processes.json"
+        self._started: list[subprocess.Popen[bytes]] = []
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self, name: str, command: Sequence[str], *, port: int | None = None, **variables: str) -> psutil.Process:
+    def start(self, name: str, command: Sequence[str], *, port: int | None = None, **variables: str) -> None:
         """Starts a process in a working folder of its own, and waits until it listens at `port`.
 
         Raises:
@@ -62,7 +63,7 @@ class Cluster:
         home.mkdir(exist_ok=True)
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
-            started = psutil.Popen(
+            started = subprocess.Popen(
                 command,
                 cwd=home,
                 env={**os.environ, **variables},
@@ -71,38 +72,40 @@ class Cluster:
                 stderr=output,
                 start_new_session=True,
             )
-        process = psutil.Process(started.pid)
-        self._file.write_text(json.dumps({**self._listed(), name: [process.pid, process.create_time()]}))
+        self._started.append(started)
+        listed = {**self._listed(), name: (started.pid, psutil.Process(started.pid).create_time())}
+        self._file.write_text(json.dumps(listed))
         if port is not None:
             _wait(lambda: started.poll() is not None or _listens(port), f"{name} to listen at {port}", log)
         if started.poll() is not None:
             raise RuntimeError(f"{name} ended at once:\n{_tail(log)}")
-        return process
+
+    def process(self, name: str) -> psutil.Process:
+        """Returns a process that was started."""
+        return psutil.Process(self._listed()[name][0])
 
     def stop(self) -> None:
-        """Stops all processes with those that they started: the last first, by force after 10 s."""
+        """Stops all processes with those that they started: the last first, by force after 5 s."""
         for pid, created in reversed(self._listed().values()):
-            try:
+            with suppress(psutil.NoSuchProcess):
                 process = psutil.Process(pid)
-                if process.create_time() != created:
-                    continue  # The number was given to another process.
-                family = [*process.children(recursive=True), process]
-            except psutil.NoSuchProcess:
-                continue
-            for member in family:
-                _signal(member.terminate)
-            for member in psutil.wait_procs(family, timeout=_STOP_SECONDS)[1]:
-                _signal(member.kill)
-            psutil.wait_procs(family, timeout=_STOP_SECONDS)
+                if process.create_time() == created:  # Else the number was given to another process.
+                    _end([*process.children(recursive=True), process])
+        for started in self._started:
+            started.wait()
         self._file.unlink(missing_ok=True)
 
     def _listed(self) -> dict[str, tuple[int, float]]:
         return json.loads(self._file.read_text()) if self._file.exists() else {}
 
 
-def _signal(send: Callable[[], None]) -> None:
-    with suppress(psutil.NoSuchProcess):
-        send()
+def _end(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    for process in psutil.wait_procs(processes, timeout=_STOP_SECONDS)[1]:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def cache_folder() -> Path:
@@ -182,8 +185,6 @@ def start_flink(cluster: Cluster, num_workers: int = 2) -> list[str]:
 
     A task manager (`flink-task-manager-0` and so on) has two slots, so that one alone can take all tasks.
     """
-    if shutil.which("java") is None:
-        raise Unavailable("java is not installed, which runs Flink")
     server = _job_server()
     master = start_flink_alone(cluster, num_workers)
     port, artifacts = free_port(), free_port()
@@ -200,6 +201,8 @@ def start_flink(cluster: Cluster, num_workers: int = 2) -> list[str]:
 
 def start_flink_alone(cluster: Cluster, num_workers: int = 2) -> str:
     """Starts a job manager and task managers and waits until these are known; returns the cluster's address."""
+    if shutil.which("java") is None:
+        raise Unavailable("java is not installed, which runs Flink")
     libraries = _flink_libraries()
     rest, rpc = free_port(), free_port()
     conf = cluster.folder / "flink-conf"
