@@ -22,10 +22,10 @@ from bpe_core.audit import audit_tokens
 from bpe_core.export import Format, export
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.config import Corpus, load_project
+from pipelines.config import Corpus, Project, load_project
 from pipelines.known_answers import known_answer_documents
 from pipelines.report import make_report, visible
-from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.runners import PipelineFailed, WorkerLost, check_paths
 from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
@@ -269,6 +269,7 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
     if getattr(args, "from_counts", None):
         overrides = [*overrides, "--train.from_counts", args.from_counts]
     project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
+    check_paths(_paths_of_workers(project, args.job), beam_args)
     if args.job == "train":
         train_tokenizer(project, beam_args)
     elif args.job == "sweep":
@@ -277,6 +278,18 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
         tokenize_corpus(project, beam_args)
     else:
         make_report(project, PurePath(args.config).stem)
+
+
+def _paths_of_workers(project: Project, job: str) -> list[str]:
+    """Returns the paths that a job's workers read or write."""
+    paths = list(project.corpus.files)
+    if job == "train":
+        _, train = project.for_training()
+        paths.append(train.output)
+    elif job == "tokenize":
+        shards = project.for_tokenizing()
+        paths += [path for path in (shards.tokenizer, shards.output) if path]
+    return paths
 
 
 def _corpus(args: argparse.Namespace) -> None:

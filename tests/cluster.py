@@ -269,11 +269,11 @@ def _flink_libraries() -> Path:
         package = f"apache-flink-libraries=={FLINK_VERSION}"
         fetched = cache_folder() / "fetched"
         said = _run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(fetched), package])
-        (archive,) = list(fetched.glob("apache_flink_libraries-*.tar.gz")) or [None]
-        if archive is None:
+        archives = list(fetched.glob("apache_flink_libraries-*.tar.gz"))
+        if not archives:
             raise Unavailable(f"pip download {package}: {said[-300:]}")
         unpacked = fetched / "unpacked"
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archives[0]) as tar:
             tar.extractall(unpacked, filter="data")
         next(unpacked.glob("*/deps/lib")).rename(folder)
         shutil.rmtree(fetched)

@@ -19,6 +19,9 @@ import pytest
 import yaml
 from cluster import STARTERS, Cluster, Unavailable, flink_task_managers, start_flink_alone
 
+from pipelines.cli import main
+from pipelines.runners import check_paths
+
 COMMAND = [sys.executable, "-c", "from pipelines.cli import main; main()"]
 """`tokenmill`, of this environment."""
 
@@ -195,6 +198,31 @@ def test_the_driver_is_killed_and_the_command_given_again(running: Running, slow
         code, said = end_of(start(slow, job, tmp_path, running.flags))
         assert code == 0, said
         assert_same_bytes(slow, tmp_path, job)
+
+
+EXTERNAL = ["--runner=PortableRunner", "--environment_type=EXTERNAL", "--environment_config=localhost:1"]
+
+
+@pytest.mark.parametrize("job", PLACES)
+def test_relative_paths_are_refused_where_workers_have_another_working_folder(
+    job: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "project.yaml"
+    tokenizer = {"num_merges": 3, "special_tokens": {"pad": "<pad>", "eos": "<eos>"}}
+    places = {"train": {"output": "here/tokenizer"}, "shards": {"output": "here/shards", "bucket_lengths": [8]}}
+    config.write_text(yaml.safe_dump({"corpus": {"sample": "known-answers"}, "tokenizer": tokenizer, **places}))
+    with pytest.raises(SystemExit) as stopped:
+        main([job, "--config", str(config), "--", *EXTERNAL])
+    assert stopped.value.code == 2
+    assert "'here/tokenizer' is a relative path, and the workers of PortableRunner" in capsys.readouterr().err
+
+
+def test_paths_that_all_workers_can_read_are_taken() -> None:
+    check_paths(["/shared/corpus", "s3://bucket/corpus"], EXTERNAL)
+    for here in ([], ["--runner=DirectRunner"], ["--runner=PortableRunner", "--environment_type=LOOPBACK"]):
+        check_paths(["build/corpus"], here)
+    with pytest.raises(ValueError, match="'build/corpus' is a relative path, and the workers of DataflowRunner"):
+        check_paths(["build/corpus"], ["--runner=DataflowRunner"])
 
 
 def test_flink_starts_with_two_task_managers_and_stops(tmp_path: Path) -> None:
