@@ -25,7 +25,7 @@ train: $(READY)  ## job 1: learn a tokenizer; CONFIG=file.yaml, ARGS="--section.
 	$(RUN)/tokenmill train --config $(CONFIG) $(ARGS)
 
 tokenize: $(READY)  ## job 2: write training shards; CONFIG=file.yaml, ARGS="--section.setting value"
-	$(RUN)/tokenmill tokenize --config $(CONFIG) $(ARGS)
+	$(RUN)/tokenmill tokenize --config $(CONFIG) $(ARGS) || test $$? -eq 3  # 3: there is nothing to do
 
 sweep: $(READY)  ## compare vocabulary sizes; CONFIG=file.yaml, ARGS="--section.setting value"
 	$(RUN)/tokenmill sweep --config $(CONFIG) $(ARGS)

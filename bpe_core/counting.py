@@ -20,6 +20,7 @@ from bpe_core.word_table import (
     with_room,
     word_key,
     word_size,
+    word_span,
 )
 from bpe_core.words import Words, repair_surrogates
 
@@ -83,8 +84,7 @@ def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTa
     for word in range(found.size):
         slot = found[word]
         if slot < 0:
-            first = ends[2 * word] if stride == 2 else (ends[word - 1] if word > 0 else start)
-            size = ends[stride * word + stride - 1] - first
+            first, size = word_span(word, start, ends, stride)
             # It may have stood earlier in this run.
             low, high, mixed = word_key(data, first, size)
             slot = find_word(table, data, first, size, low, high, mixed)

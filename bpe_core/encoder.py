@@ -36,6 +36,7 @@ from bpe_core.word_table import (
     put_word,
     with_room,
     word_key,
+    word_span,
 )
 from bpe_core.words import Cut
 
@@ -47,7 +48,7 @@ _LONGEST_WORD_KEPT = 512  # bytes
 _MOST_BYTES_KEPT = 1 << 28  # of words of more than 15 bytes
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
-_RUN = 4096
+_RUN = 1024
 
 
 class Spelling(NamedTuple):
@@ -118,8 +119,7 @@ def _merge_new(
     for word in range(found.size):
         if found[word] >= 0:
             continue
-        first = ends[2 * word] if stride == 2 else (ends[word - 1] if word > 0 else start)
-        size = ends[stride * word + stride - 1] - first
+        first, size = word_span(word, start, ends, stride)
         if size > _LONGEST_WORD_KEPT:
             continue
         # It may have stood earlier in this run.
@@ -206,8 +206,8 @@ def _encode_run(
         if word == found.size:
             return at
         # Too long a word for the cache.
-        first = ends[2 * word] if stride == 2 else (ends[word - 1] if word > 0 else start)
-        count = _spell(data, first, ends[stride * word + stride - 1], spelling, ids, at)
+        first, size = word_span(word, start, ends, stride)
+        count = _spell(data, first, first + size, spelling, ids, at)
         at += merge_with_heap(ids[at : at + count], merging)
         last_id[word] = at
         word += 1

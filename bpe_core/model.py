@@ -162,13 +162,8 @@ def symbol_pairs(model: Model) -> Int32s:
     """Returns the merges of a model by the numbers that the merge loop gives symbols: int32, shape `(merges, 2)`.
 
     Raises:
-        ValueError: kind `char`, whose base symbols another corpus may lack; a merge takes a token that no merge before
-            it makes; or pairs are ranked by tokens.
+        ValueError: a merge takes a token that no merge before it makes, or pairs are ranked by tokens.
     """
-    if model.alphabet.kind != "byte":
-        raise ValueError(
-            "this tokenizer is of kind char; only kind byte can be trained on, for it has every base symbol"
-        )
     if model.ranked_by != "merge":
         raise ValueError(
             "the pairs of this tokenizer are ranked by tokens, not by merges, so there is no more to learn"
@@ -182,6 +177,19 @@ def symbol_pairs(model: Model) -> Int32s:
         pairs[rank] = number[left], number[right]
         number.setdefault(made, len(number))
     return pairs
+
+
+def pairs_to_go_on_from(model: Model) -> Int32s:
+    """Returns the merges of a model as the merge loop takes them up, see `symbol_pairs`.
+
+    Raises:
+        ValueError: kind `char`, whose base symbols another corpus may lack, or as `symbol_pairs`.
+    """
+    if model.alphabet.kind != "byte":
+        raise ValueError(
+            "this tokenizer is of kind char; only kind byte can be trained on, for it has every base symbol"
+        )
+    return symbol_pairs(model)
 
 
 def size_to_learn(model: Model, vocab_size: int) -> int:

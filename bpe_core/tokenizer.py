@@ -27,9 +27,9 @@ from bpe_core.model import (
     extended,
     first_merges,
     number_tokens,
+    pairs_to_go_on_from,
     size_to_learn,
     spellings,
-    symbol_pairs,
     words_of,
 )
 from bpe_core.stream_decoder import StreamDecoder
@@ -134,7 +134,7 @@ class Tokenizer:
             vocab_size=size_to_learn(self._model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
-            resume_from=symbol_pairs(self._model),
+            resume_from=pairs_to_go_on_from(self._model),
         )
         return type(self)(extended(self._model, merges))
 

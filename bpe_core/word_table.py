@@ -39,10 +39,8 @@ class WordTable(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Words whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
+    """Keys whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
 
-    start: Int64s
-    size: Int64s
     low: Words64
     high: Words64
     mixed: Words64
@@ -55,8 +53,6 @@ MOST_KEYS = 128
 def new_keys() -> Keys:
     """Returns room for `MOST_KEYS` words; what is in it has no meaning yet."""
     return Keys(
-        np.empty(MOST_KEYS, np.int64),
-        np.empty(MOST_KEYS, np.int64),
         np.empty(MOST_KEYS, np.uint64),
         np.empty(MOST_KEYS, np.uint64),
         np.empty(MOST_KEYS, np.uint64),
@@ -107,7 +103,7 @@ def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words6
 
     `ends` are where words end, or with a stride of 2 where each starts and ends.
     """
-    starts, sizes, lows, highs, mixeds = keys
+    lows, highs, mixeds = keys
     last = np.uint64((slots.size >> 2) - 1)
     for word in range(ends.size // stride):
         if stride == 2:
@@ -116,7 +112,6 @@ def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words6
         low, high, mixed = word_key(data, start, end - start)
         prefetch(slots, 4 * np.int64(mixed & last))
         place = np.uint64(word)
-        starts[place], sizes[place] = start, end - start
         lows[place], highs[place], mixeds[place] = low, high, mixed
         start = end
 
@@ -172,13 +167,25 @@ def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high:
         start = (start + 4) & last
 
 
+@inlined
+def word_span(word: Any, start: Any, ends: Int64s, stride: Any) -> Any:
+    """Returns where a word of a run starts and how many bytes it has; the arguments are those of `find_run`."""
+    if stride == 2:
+        first = ends[2 * word]
+    elif word > 0:
+        first = ends[word - 1]
+    else:
+        first = start
+    return first, ends[stride * word + stride - 1] - first
+
+
 @part
 def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
     """Writes to `found` the slot of each word, or `~slot` of a free one, for words that follow each other.
 
     `ends` are where words end, or with a stride of 2 where each starts and ends. Each slot's memory is asked for ahead.
     """
-    slots = table.slots
+    slots, first_start = table.slots, start
     for first in range(0, found.size, MOST_KEYS):
         stop = min(first + MOST_KEYS, found.size)
         _read_keys(data, start, ends[stride * first : stride * stop], stride, slots, keys)
@@ -188,7 +195,8 @@ def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTabl
             if high != 0:
                 found[np.uint64(word)] = find_short(slots, low, high, mixed)
             else:
-                found[word] = find_word(table, data, keys.start[place], keys.size[place], low, high, mixed)
+                first_byte, size = word_span(word, first_start, ends, stride)
+                found[word] = find_word(table, data, first_byte, size, low, high, mixed)
         start = ends[stride * stop - 1]
 
 

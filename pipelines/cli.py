@@ -7,12 +7,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
@@ -24,22 +23,36 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.config import Corpus, Project, load_project
 from pipelines.known_answers import known_answer_documents
+from pipelines.lock import Locked, LockLost, new_run_id
+from pipelines.outcome import EXIT_CODES, Outcome, RunRecord
+from pipelines.plan import Changes
 from pipelines.report import make_report, visible
-from pipelines.runners import PipelineFailed, WorkerLost, check_paths
+from pipelines.rows import read_tokenizer
+from pipelines.runners import BadInput, PipelineFailed, WorkerLost, check_paths
+from pipelines.shards import read_token_counts
 from pipelines.sweep import sweep
-from pipelines.tokenize_corpus import tokenize_corpus
+from pipelines.tokenize_corpus import preview_tokenizing, run_tokenizing
 from pipelines.train_tokenizer import train_tokenizer
-from pipelines.verify import Library, self_checks, verify_against
+from pipelines.verify import Check, Library, self_checks, verify_against
+from pipelines.verify_shards import verify_shards
 from pipelines.word_counts import count_corpus_here, read_word_counts
 
-_DONE, _FAILED, _BAD_INPUT = 0, 1, 2
+# Other errors of the operating system, as of a full disk, are not mended by changing the input.
+_BAD_INPUT = (
+    *(BadInput, ValueError, ModuleNotFoundError),
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
+)
+
+_VERIFY_SHARDS = "verify shards"
 
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs one command and exits: 0 when it is done, 2 when its input or settings are wrong, 1 when it failed."""
+    """Runs one command and exits with one of the codes of `Outcome`."""
     given = list(sys.argv[1:] if argv is None else argv)
+    if given[:2] == _VERIFY_SHARDS.split():  # Not a command below `verify`, whose own settings may be any word.
+        given[:2] = [_VERIFY_SHARDS]
     beam_args: list[str] = []
     if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
         at = given.index("--")
@@ -50,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         parser.error(f"unrecognized arguments: {' '.join(overrides)}")
     try:
         if hasattr(args, "job"):
-            _run_job(args, overrides, beam_args)
+            outcome = _run_job(args, overrides, beam_args)
+            if outcome is not Outcome.DONE:
+                sys.exit(outcome)
         else:
             args.overrides = overrides
             args.run(args)
@@ -58,21 +73,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         # The reader has what it wanted, as in `... | head`. At its end Python would flush into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(_FAILED)
-    except WorkerLost as error:
-        print(f"tokenmill: {error}", file=sys.stderr, flush=True)
-        os._exit(_FAILED)
-    except PipelineFailed as error:
-        sys.exit(_fail(error, _FAILED))
+        sys.exit(Outcome.FAILED)
     except ModuleNotFoundError as error:
-        sys.exit(_fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), _BAD_INPUT))
-    except (ValueError, OSError) as error:
-        sys.exit(_fail(error, _BAD_INPUT))
+        _fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), Outcome.BAD_INPUT)
+    except (PipelineFailed, Locked, LockLost, ValueError, OSError) as error:
+        _fail(error, _outcome_of(error))
 
 
-def _fail(error: Exception, code: int) -> int:
-    print(f"tokenmill: {error}", file=sys.stderr)
-    return code
+def _outcome_of(error: BaseException) -> Outcome:
+    if isinstance(error, Locked):
+        return Outcome.LOCKED
+    return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT) else Outcome.FAILED
+
+
+def _fail(error: Exception, outcome: Outcome) -> NoReturn:
+    print(f"tokenmill: {error}", file=sys.stderr, flush=True)
+    if isinstance(error, WorkerLost):
+        os._exit(outcome)
+    sys.exit(outcome)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,10 +107,16 @@ def _parser() -> argparse.ArgumentParser:
             name,
             help=purpose,
             usage=f"tokenmill {name} --config FILE [--section.setting value ...]{beam}",
-            epilog=f"All settings: tokenmill {name} --config FILE --settings",
+            epilog=f"All settings: tokenmill {name} --config FILE --settings\n\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         job.add_argument("--config", required=True, help="YAML file of the corpus project")
         job.add_argument("--settings", action="store_true", help="list all settings and exit")
+        job.add_argument(
+            "--log-json", action="store_true", help="print one line of JSON about the run to standard output"
+        )
+        if name == "tokenize":
+            job.add_argument("--dry-run", action="store_true", help="print what would be done, and write nothing")
         if name == "train":
             job.add_argument(
                 "--from-counts", metavar="FOLDER", help="train from word counts; same as --train.from_counts"
@@ -124,6 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     cut.add_argument("--output", required=True, metavar="FOLDER")
     cut.set_defaults(run=_cut)
     _add_verify(commands)
+    _add_verify_shards(commands)
     _add_audit(commands)
     return parser
 
@@ -152,12 +177,35 @@ def _add_verify(commands: Any) -> None:
     verify.set_defaults(run=_verify)
 
 
+def _add_verify_shards(commands: Any) -> None:
+    verify = commands.add_parser(
+        _VERIFY_SHARDS,
+        help="read training shards again and check them against manifest, corpus and tokenizer",
+        usage="tokenmill verify shards --config FILE [--section.setting value ...]\n"
+        "       tokenmill verify shards --shards FOLDER [--tokenizer PATH]",
+    )
+    verify.add_argument("--config", metavar="FILE", help="YAML file of the corpus project")
+    verify.add_argument("--shards", metavar="FOLDER", help="a finished output of tokenmill tokenize")
+    _add_tokenizer(verify, required=False)
+    verify.add_argument("--sample", type=int, default=1000, metavar="N", help="documents to encode again, about")
+    verify.add_argument("--seed", type=int, default=0, metavar="N", help="which documents these are")
+    verify.add_argument(
+        "--sources-may-be-gone", action="store_true", help="a source file that is no longer there is no failure"
+    )
+    verify.add_argument("--json", metavar="FILE", help="write the checks here as well")
+    verify.set_defaults(run=_verify_shards)
+
+
 def _add_audit(commands: Any) -> None:
     audit = commands.add_parser("audit", help="list the tokens of a vocabulary that are worth a look")
     _add_tokenizer(audit)
     _add_corpus(audit)
     audit.add_argument("--counts", metavar="FOLDER", help="word counts, as job 1 keeps them, in place of a corpus")
-    audit.add_argument("--id-counts", metavar="FILE.npy", help="how often each id stands in the training data")
+    audit.add_argument(
+        "--id-counts",
+        metavar="PATH",
+        help="how often each id stands in the training data: job 2's folder, or a .npy file",
+    )
     audit.add_argument("--rare-below", type=int, default=10, metavar="N", help="uses under which a token is rare")
     audit.add_argument("--show", type=int, default=8, metavar="N", help="tokens of each kind that are printed")
     audit.add_argument("--json", metavar="FILE", help="write all findings here")
@@ -207,20 +255,45 @@ def _verify(args: argparse.Namespace) -> None:
     print(f"{found.documents:,} documents, {found.ids:,} ids, {found.different:,} documents with other ids")
     if found.first is not None:
         print(found.first.describe(tokenizer))
-        raise SystemExit(_FAILED)
+        raise SystemExit(Outcome.FAILED)
 
 
 def _self_check(args: argparse.Namespace) -> None:
     project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
+    _show_checks(self_checks(project, _words(args.positives), _words(args.negatives)), args.json)
+
+
+def _verify_shards(args: argparse.Namespace) -> None:
+    if (args.config is None) == (args.shards is None):
+        raise ValueError("give --config FILE or --shards FOLDER, one of the two")
+    if args.sample < 0 or args.seed < 0:
+        raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither can be below 0")
+    may_be_gone = args.sources_may_be_gone
+    if args.config is None:
+        tokenizer = files.read_tokenizer(args.tokenizer, args.pattern) if args.tokenizer else None
+        folder = args.shards
+    else:
+        if args.tokenizer:
+            raise ValueError("--config names the tokenizer; leave out --tokenizer")
+        command = f"tokenmill verify shards --config {args.config}"
+        settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
+        tokenizer, folder = read_tokenizer(settings), settings.output
+        may_be_gone = may_be_gone or settings.on_removed == "keep"
+    checks = verify_shards(folder, tokenizer, sample=args.sample, seed=args.seed, sources_may_be_gone=may_be_gone)
+    _show_checks(checks, args.json)
+
+
+def _show_checks(found: Iterable[Check], path: str | None) -> None:
+    """Prints checks as they are done and writes them to a JSON file; leaves with 1 if one failed."""
     checks = []
-    for check in self_checks(project, _words(args.positives), _words(args.negatives)):
+    for check in found:
         checks.append(check)
         print(check.line(), flush=True)
     failed = [check.name for check in checks if check.status == "fail"]
-    if args.json:
-        _write_json(args.json, {"passed": not failed, "checks": [asdict(check) for check in checks]})
+    if path:
+        _write_json(path, {"passed": not failed, "checks": [asdict(check) for check in checks]})
     if failed:
-        raise SystemExit(_FAILED)
+        raise SystemExit(Outcome.FAILED)
 
 
 def _words(given: Sequence[str]) -> list[str]:
@@ -238,10 +311,7 @@ def _audit(args: argparse.Namespace) -> None:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
         word_counts = count_corpus_here(_given_corpus(args), tokenizer.words)
-    id_counts = None
-    if args.id_counts:
-        with files.open_raw(args.id_counts) as file:
-            id_counts = np.load(file, allow_pickle=False)
+    id_counts = read_token_counts(args.id_counts) if args.id_counts else None
     found = audit_tokens(tokenizer, word_counts, id_counts, rare_below=args.rare_below)
     print(f"{found.vocab_size:,} ids, {found.num_special:,} of them special tokens")
     for finding in found.findings:
@@ -263,21 +333,64 @@ def _write_json(path: str, content: Any) -> None:
         file.write((json.dumps(content, ensure_ascii=False, indent=1) + "\n").encode())
 
 
-def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> None:
+def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str]) -> Outcome:
     if args.settings:
         overrides = ["--help"]
     if getattr(args, "from_counts", None):
         overrides = [*overrides, "--train.from_counts", args.from_counts]
-    project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
-    check_paths(_paths_of_workers(project, args.job), beam_args)
-    if args.job == "train":
-        train_tokenizer(project, beam_args)
-    elif args.job == "sweep":
-        sweep(project, beam_args)
-    elif args.job == "tokenize":
-        tokenize_corpus(project, beam_args)
-    else:
-        make_report(project, PurePath(args.config).stem)
+    files.use_flags(beam_args)
+    record = RunRecord(args.job, new_run_id(), args.config)
+    metrics_path = None
+    try:
+        project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
+        check_paths(_paths_of_workers(project, args.job), beam_args)
+        sections = {
+            "train": project.train,
+            "tokenize": project.shards,
+            "sweep": project.sweep,
+            "report": project.report,
+        }
+        record.output = getattr(sections[args.job], "output", "")
+        dry_run = args.job == "tokenize" and args.dry_run
+        metrics_path = None if dry_run else project.run.metrics
+        record.outcome = Outcome.DONE
+        if args.job == "train":
+            train_tokenizer(project, beam_args)
+        elif args.job == "sweep":
+            sweep(project, beam_args)
+        elif args.job == "report":
+            make_report(project, PurePath(args.config).stem)
+        elif dry_run:
+            _preview(project, record, as_json=args.log_json)
+        else:
+            _tokenize(project, beam_args, record)
+    except SystemExit:
+        raise  # The list of settings was asked for.
+    except BaseException as error:
+        record.outcome, record.error = _outcome_of(error), str(error) or type(error).__name__
+        record.close(metrics_path, args.log_json)
+        raise
+    record.close(metrics_path, args.log_json)
+    return record.outcome
+
+
+def _tokenize(project: Project, beam_args: Sequence[str], record: RunRecord) -> None:
+    done = run_tokenizing(project, beam_args, record.run_id)
+    record.outcome = done.outcome
+    record.counts = done.manifest["counts"]
+    record.facts = {"tasks_done": done.tasks_done, "bytes_read": done.num_bytes, "sources": _sizes(done.changes)}
+
+
+def _preview(project: Project, record: RunRecord, *, as_json: bool) -> None:
+    found = preview_tokenizing(project)
+    record.outcome = Outcome.NOTHING_TO_DO if found.nothing_to_do else Outcome.DONE
+    record.facts = {"dry_run": True, **found.facts}
+    if not as_json:
+        print("\n".join(found.lines()))
+
+
+def _sizes(changes: Changes) -> dict[str, int]:
+    return {name: len(paths) for name, paths in asdict(changes).items()}
 
 
 def _paths_of_workers(project: Project, job: str) -> list[str]:

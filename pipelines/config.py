@@ -24,6 +24,7 @@ from pipelines import files
 
 Format = Literal["auto", "parquet", "jsonl", "text"]
 Sample = Literal["known-answers", "python-stdlib"]
+OnBad = Literal["fail", "quarantine"]
 
 
 def _listed(value: Any) -> Any:
@@ -44,6 +45,10 @@ def _no_glob(path: str) -> str:
 Folder = Annotated[str, AfterValidator(_no_glob)]
 
 
+def _off(value: Any) -> Any:
+    return "off" if value is False else value  # As YAML reads the word.
+
+
 class _Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,12 +61,50 @@ class Corpus(_Group):
     format: Format = Field("auto", description="auto goes by each file's name; jsonl and text may be .gz, .zst or .bz2")
     text_column: str = Field("text", description="the column, JSON key, or dotted path to it, that holds the text")
     text_document: Literal["file", "line"] = Field("file", description="what one document is in a text file")
-    on_invalid_utf8: Literal["fail", "replace", "skip"] = Field(
-        "fail", description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, or leave it out"
+    on_invalid_utf8: Literal["fail", "replace", "skip", "quarantine"] = Field(
+        "fail",
+        description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, leave it out, or list it too",
     )
+    fingerprint: Literal["whole", "sampled"] = Field(
+        "whole",
+        description="what tells that a file changed: all its bytes, or its size and 64 pieces of it, for huge corpora",
+    )
+    on_null: Literal["skip", "fail", "quarantine"] = Field(
+        "skip", description="a document without text: leave it out, stop, or leave it out and list it in _quarantine/"
+    )
+    on_bad_json: OnBad = Field("fail", description="a line that is not JSON, or lacks the text or a carried key")
+    on_wrong_type: OnBad = Field("fail", description="a column or JSON value that should hold text and does not")
+    on_unreadable: OnBad = Field("fail", description="a file or row group that is damaged, cut off, or not its format")
+    max_document_bytes: int | None = Field(None, gt=0, description="a document of more bytes of UTF-8 is too long")
+    on_long_document: OnBad = Field("fail", description="a document above max_document_bytes")
+    max_bad_documents: int | None = Field(None, ge=0, description="fail when more documents are in quarantine")
+    max_bad_share: float | None = Field(
+        None, ge=0, le=1, description="fail when a larger share of all documents is in quarantine"
+    )
+    deduplicate: Annotated[Literal["off", "exact"], BeforeValidator(_off)] = Field(
+        "off",
+        description="exact: of documents that are equal once the tokenizer has normalised them, the first alone stays",
+    )
+    weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
+        (), description="for each of files, how often its documents occur: 2.3 is twice, and 3 of 10 once more"
+    )
+    weight_seed: int = Field(0, ge=0, description="of the draw which documents occur once more")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide which documents there are and what they hold: all but the limits."""
+        return self.model_dump(mode="json", exclude={"max_bad_documents", "max_bad_share"})
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.on_long_document == "quarantine" and self.max_document_bytes is None:
+            raise ValueError("on_long_document is quarantine, but max_document_bytes is missing; say what is too long")
+        if self.weights and len(self.weights) != len(self.files):
+            raise ValueError(
+                f"weights has {len(self.weights)} numbers and files has {len(self.files)} entries; give one for each"
+            )
+        if len(set(self.files)) < len(self.files) and self.weights:
+            raise ValueError(f"files {list(self.files)} names one entry twice, and weights go by entry; name it once")
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self
@@ -139,6 +182,22 @@ class Train(_Group):
     checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
 
 
+class BucketChoice(_Group):
+    """Which bucket lengths to choose from; those are taken that pad least over the corpus."""
+
+    count: int = Field(8, ge=1, description="buckets, at most")
+    max_length: int = Field(4096, gt=0, description="the longest bucket that is allowed, in tokens")
+    multiple_of: int = Field(8, ge=1, description="what divides all bucket lengths")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.max_length % self.multiple_of:
+            raise ValueError(
+                f"max_length is {self.max_length}, which is no multiple of multiple_of, {self.multiple_of}"
+            )
+        return self
+
+
 class Shards(_Group):
     """Job 2: where the training rows go, and what they look like."""
 
@@ -157,8 +216,23 @@ class Shards(_Group):
         min_length=1,
         description="row lengths in tokens; a row goes to the smallest that holds it",
     )
+    buckets: BucketChoice | None = Field(
+        None,
+        description="in place of bucket_lengths: the lengths that pad least over the corpus, read once more for it",
+    )
+    layout: Literal["padded", "packed"] = Field(
+        "padded", description="one document in a row, padded to its bucket; or several, with position and segment ids"
+    )
+    row_length: int | None = Field(
+        None, gt=0, description="tokens in a packed row; the longest of bucket_lengths if left out"
+    )
+    shuffle_seed: int | None = Field(
+        None,
+        ge=0,
+        description="shuffle row groups over tasks and the rows of a task; in the corpus's order if left out",
+    )
     on_overflow: Literal["split", "truncate", "drop"] = Field(
-        "split", description="a document longer than the longest bucket: several rows, its first row only, or none"
+        "split", description="a document longer than the longest row: several rows, its first row only, or none"
     )
     overlap: int = Field(0, ge=0, description="tokens that a row repeats from the row before (on_overflow: split)")
     begin_token: bool = Field(False, description="put the bos token before each document")
@@ -176,17 +250,22 @@ class Shards(_Group):
     )
     row_group_bytes: int = Field(32 << 20, gt=0, description="padded ids in one row group, in bytes, about")
     compression_level: int = Field(1, ge=1, le=22, description="of zstd")
+    on_changed: Literal["fail", "replace"] = Field(
+        "fail", description="a source file that changed since the last run: stop, or do its tasks anew"
+    )
+    on_removed: Literal["fail", "keep", "drop"] = Field(
+        "fail", description="a source file that is gone since the last run: stop, keep its rows, or delete them"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if list(self.bucket_lengths) != sorted(set(self.bucket_lengths)):
             raise ValueError(f"bucket_lengths {list(self.bucket_lengths)} must rise from each to the next")
+        self._check_lengths()
         if self.overlap and self.on_overflow != "split":
             raise ValueError(f"overlap is {self.overlap}, which is for on_overflow: split, not {self.on_overflow}")
-        if self.overlap >= self.bucket_lengths[-1]:
-            raise ValueError(
-                f"overlap is {self.overlap}; it must be less than the longest bucket, {self.bucket_lengths[-1]}"
-            )
+        if self.overlap >= self.longest_row:
+            raise ValueError(f"overlap is {self.overlap}; it must be less than the longest row, {self.longest_row}")
         if len(set(self.carry)) < len(self.carry):
             raise ValueError(f"carry {list(self.carry)} names a column twice")
         taken = set(self.carry) & {*ROW_COLUMNS, "bucket"}
@@ -195,6 +274,23 @@ class Shards(_Group):
                 f"carry names {sorted(taken)[0]!r}, which is a column of the shards themselves; rename it first"
             )
         return self
+
+    def _check_lengths(self) -> None:
+        """Row lengths are given one way."""
+        if self.layout == "padded" and self.row_length is not None:
+            raise ValueError(f"row_length is {self.row_length}, which is for layout: packed, not padded")
+        if self.layout == "packed" and self.buckets is not None:
+            raise ValueError("buckets is for layout: padded, and layout is packed; give row_length in its place")
+        for name in ("buckets", "row_length"):
+            if getattr(self, name) is not None and "bucket_lengths" in self.model_fields_set:
+                raise ValueError(f"bucket_lengths and {name} are both given; remove one of the two")
+
+    @property
+    def longest_row(self) -> int:
+        """Where documents are cut, in tokens."""
+        if self.layout == "packed":
+            return self.row_length or self.bucket_lengths[-1]
+        return self.buckets.max_length if self.buckets else self.bucket_lengths[-1]
 
 
 class Sweep(_Group):
@@ -259,14 +355,17 @@ class Report(_Group):
     audit: str | None = Field(None, description="the JSON file of an audit of the tokens")
 
 
+PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
+"""Where a row came from; in packed rows, a list of where each of its documents did."""
+
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
     "labels",
+    "position_ids",
+    "segment_ids",
     "length",
-    "source_file",
-    "source_row",
-    "source_part",
+    *PROVENANCE_COLUMNS,
 )
 """The columns that job 2 writes, beside the carried ones."""
 
@@ -277,6 +376,10 @@ class Run(_Group):
     workers: int = Field(0, ge=0, description="processes of the local runner; 0: as many as there are cores")
     overwrite: bool = Field(False, description="replace another run's output in the same folder")
     progress: bool = Field(True, description="show progress bars")
+    lock_seconds: float = Field(
+        120, gt=0, description="job 2: a run on another machine without a sign of life for so many seconds is dead"
+    )
+    metrics: str | None = Field(None, description="a file, *.prom, for metrics of the run in Prometheus' text format")
 
     @property
     def num_workers(self) -> int:

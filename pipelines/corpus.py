@@ -2,12 +2,13 @@
 
 import hashlib
 import os.path
+import re
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +16,10 @@ from apache_beam.io.filesystem import FileMetadata
 
 from pipelines import files
 from pipelines.config import Corpus, Format
+from pipelines.fingerprints import file_fingerprint
 from pipelines.known_answers import known_answer_documents
+from pipelines.order import place_order
+from pipelines.quarantine import BadInputError, BadRows, Reason, bad_input
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
 
@@ -28,7 +32,6 @@ _FORMATS: dict[str, FileFormat] = {
 }
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
-_FINGERPRINT_BYTES = 64 << 10
 _THREADS = 16
 
 
@@ -37,16 +40,28 @@ class SourceFile:
     """One file of the corpus.
 
     Attributes:
-        fingerprint: SHA-256 (hex) over its size, its first and its last 64 KiB; a Parquet file's footer, with the
-            places, sizes and statistics of all its columns, is in there. Not over its name or its times.
-        row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group.
+        fingerprint: SHA-256 (hex) of its bytes; see `file_fingerprint`.
+        row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group; None where that
+            cannot be read, and the settings let it pass: then its task says so again.
+        schema: of a Parquet file that can be read.
+        source: the entry of `corpus.files` that it was found by.
+        weight: how often its documents occur.
     """
 
     path: str
     format: FileFormat
     num_bytes: int
     fingerprint: str
-    row_groups: tuple[tuple[int, int], ...] = ()
+    row_groups: tuple[tuple[int, int], ...] | None = ()
+    schema: pa.Schema | None = None
+    source: str = ""
+    weight: float = 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its rows depend on, as JSON content."""
+        facts = {"bytes": self.num_bytes, "fingerprint": self.fingerprint}
+        return facts if self.weight == 1 else {**facts, "weight": self.weight}
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,8 @@ class Extent:
     Attributes:
         row_groups: first and one past the last; None for all of the file.
         first_row: the row of the file that comes first here, from 0.
-        num_bytes: about how much text there is.
+        num_bytes: about how much text there is, as often as it occurs.
+        source: see `SourceFile`; so `weight`.
     """
 
     path: str
@@ -64,6 +80,8 @@ class Extent:
     row_groups: tuple[int, int] | None
     first_row: int
     num_bytes: int
+    source: str = ""
+    weight: float = 1.0
 
 
 Task = tuple[Extent, ...]
@@ -74,7 +92,11 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
-        ValueError: a file's format is not known, a Parquet file is damaged, or lacks the text column.
+        ValueError: a file's format is not known, a Parquet file lacks the text column, or, as the settings say, has
+            another type there or is damaged.
+
+    Files and folders whose names start with `.` or `_` are passed over, below folders and by globs that do not spell
+    that out, as Spark and Hive do.
     """
     if corpus.sample == "known-answers":
         facts = [text for _, text in known_answer_documents()]
@@ -82,23 +104,59 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         return [
             SourceFile("known-answers", "known-answers", size, hashlib.sha256("\n".join(facts).encode()).hexdigest())
         ]
-    found: dict[str, FileMetadata] = {}
+    found: dict[str, tuple[FileMetadata, str]] = {}
+    weights = dict(zip(corpus.files, corpus.weights, strict=False))
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
-        is_glob = any(mark in pattern for mark in "*?[")
-        below = [] if is_glob else files.match(files.join(pattern, "**"))
-        matched = [m for m in below if _is_data(m.path, pattern, corpus)] if below else files.match(pattern)
+        matched = _matched(pattern, corpus)
         if not matched:
             raise FileNotFoundError(
                 f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
             )
         for metadata in matched:
-            found.setdefault(_identity(metadata.path), metadata)
+            _, first = found.setdefault(_identity(metadata.path), (metadata, pattern))
+            if weights.get(first) != weights.get(pattern):
+                raise ValueError(
+                    f"corpus.files: {metadata.path} is matched by {first!r} with weight {weights[first]} and by "
+                    f"{pattern!r} with weight {weights[pattern]}; make one of the two narrower"
+                )
     if corpus.sample == "python-stdlib":
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
-    by_path = sorted(found.values(), key=lambda metadata: metadata.path)
+    by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
     with ThreadPoolExecutor(_THREADS) as threads:
-        return list(threads.map(lambda metadata: _inspect(metadata, corpus), by_path))
+        inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
+        return [
+            replace(file, source=source, weight=weights.get(source, 1.0))
+            for file, (_, source) in zip(inspected, by_path, strict=True)
+        ]
+
+
+def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
+    if any(mark in pattern for mark in "*?["):
+        found = [m for m in files.match(pattern) if not _is_hidden(m.path, pattern)]
+        if found or "[" not in pattern:
+            return found
+    below = _spelled(files.match(files.join(_any_bracket(pattern), "**")), f"{pattern.rstrip('/')}/")
+    if below:
+        return [m for m in below if _is_data(m.path, pattern, corpus)]
+    return [m for m in _spelled(files.match(_any_bracket(pattern)), pattern) if m.path == pattern or "[" not in pattern]
+
+
+def _any_bracket(path: str) -> str:
+    """A pattern for a path that holds `[` itself: Beam knows no way to quote it."""
+    return path.replace("[", "?")
+
+
+def _spelled(found: list[FileMetadata], start: str) -> list[FileMetadata]:
+    return [m for m in found if m.path.startswith(start)] if "[" in start else found
+
+
+def _is_hidden(path: str, pattern: str) -> bool:
+    """Whether a file that a glob matched is hidden by the part of its path that the glob left open."""
+    fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+    if any(part.startswith((".", "_")) for part in PurePosixPath(pattern[len(fixed) :]).parts):
+        return False
+    return any(part.startswith((".", "_")) for part in PurePosixPath(path[len(fixed) :]).parts)
 
 
 def _identity(path: str) -> str:
@@ -129,35 +187,83 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
         raise ValueError(
             f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text"
         )
-    if kind != "parquet" and size == 0 and PurePosixPath(path).suffix in COMPRESSIONS:
-        # Arrow takes no bytes for a whole compressed file of no text; no tool writes such a file.
-        raise ValueError(f"{path}: a compressed file of 0 bytes was cut off; write it again or leave it out")
     with files.open_raw(path) as file:
-        head = file.read(_FINGERPRINT_BYTES)
-        file.seek(max(0, size - _FINGERPRINT_BYTES))
-        digest = hashlib.sha256(f"{size}\n".encode() + head + file.read(_FINGERPRINT_BYTES)).hexdigest()
-        if kind != "parquet":
-            return SourceFile(path, kind, size, digest)
+        digest = file_fingerprint(file, size, corpus.fingerprint)
         try:
-            parquet = pq.ParquetFile(file)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ValueError(f"{path}: not a whole Parquet file of {size} bytes: {error}") from error
-        column_of = parquet.schema_arrow
-        leaf, steps = text_leaf(column_of, corpus.text_column, path)
+            if kind != "parquet":
+                check_not_cut_off(path, size)
+                return SourceFile(path, kind, size, digest)
+            parquet, top, steps = open_parquet(file, path, size, corpus)
+        except BadInputError as error:
+            if error.bad is None or error.bad.policy(corpus) == "fail":
+                raise
+            return SourceFile(path, kind, size, digest, None)
         groups = []
         for index in range(parquet.metadata.num_row_groups):
             group = parquet.metadata.row_group(index)
             columns = (group.column(c) for c in range(group.num_columns))
-            texts = [c.total_uncompressed_size for c in columns if c.path_in_schema == ".".join([leaf, *steps])]
+            texts = [c.total_uncompressed_size for c in columns if c.path_in_schema == ".".join([top, *steps])]
             groups.append((group.num_rows, sum(texts)))
-        return SourceFile(path, kind, size, digest, tuple(groups))
+        return SourceFile(path, kind, size, digest, tuple(groups), parquet.schema_arrow)
+
+
+def check_not_cut_off(path: str, num_bytes: int) -> None:
+    """Raises BadInputError for a compressed file of no bytes.
+
+    Arrow takes that for a whole file of no text, and no tool writes such a file. A plain file of no bytes is whole.
+    """
+    if num_bytes == 0 and PurePosixPath(path).suffix in COMPRESSIONS:
+        raise bad_file(path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out")
+
+
+def open_parquet(
+    file: BinaryIO, path: str, num_bytes: int, corpus: Corpus, **options: Any
+) -> tuple[pq.ParquetFile, str, list[str]]:
+    """Returns an open Parquet file and where its text is, see `text_leaf`; `options` go to Arrow.
+
+    Raises:
+        BadInputError: it is damaged, or its text is of another type.
+        ValueError: there is no such column.
+    """
+    try:
+        parquet = pq.ParquetFile(file, **options)
+    except (pa.ArrowException, OSError) as error:
+        if not is_damage(error):
+            raise
+        detail = f"not a whole Parquet file of {num_bytes} bytes: {error}"
+        raise bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
+    try:
+        return parquet, *text_leaf(parquet.schema_arrow, corpus.text_column, path)
+    except _WrongTypeError as error:
+        rows = parquet.metadata.num_rows
+        raise bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error from Arrow is about the bytes of a file, not about getting at them.
+
+    Arrow says both with OSError; those of a file system have a number or a class of their own. They must not pass for
+    bad input: the next attempt may find the file whole.
+    """
+    if isinstance(error, pa.ArrowException):
+        return not isinstance(error, MemoryError)
+    return type(error) is OSError and error.errno is None
+
+
+def bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
+    """Returns the error about a whole file."""
+    return bad_input(BadRows(path, 0, rows, reason, detail, where=path, remedy=remedy))
+
+
+class _WrongTypeError(ValueError):
+    pass
 
 
 def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:
-        ValueError: there is no such column, or it does not hold text.
+        ValueError: there is no such column, or (a class of its own, without the path) it does not hold text.
     """
     if column in schema.names:
         top, steps = column, []
@@ -178,64 +284,76 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     checks = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
     if str(value) not in checks and not pa.types.is_fixed_size_binary(value):
-        raise ValueError(
-            f"{path}: the column {column!r} is {kind}, and text is a string or binary column. Set corpus.text_column"
-        )
+        raise _WrongTypeError(f"the column {column!r} is {kind}, and text is a string or binary column")
     return top, steps
 
 
-def carried_schema(first: SourceFile, carry: Sequence[str]) -> pa.Schema:
-    """Returns the types of carried columns: those of the corpus's first file, or strings where it is not Parquet.
+def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Schema:
+    """Returns the types of carried columns: those of the first file that can be read, strings where it is not Parquet.
 
     Raises:
-        ValueError: the column is not there.
+        ValueError: a column is not there, in any of the Parquet files.
     """
-    if not carry:
-        return pa.schema([])
-    if first.format != "parquet":
+    for source in sources:
+        names = carry if source.schema is None else source.schema.names
+        missing = [name for name in carry if name not in names]
+        if missing:
+            raise ValueError(
+                f"{source.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(names)}. "
+                "Set shards.carry"
+            )
+    readable = [source for source in sources if source.row_groups is not None]
+    if not readable or readable[0].schema is None:
         return pa.schema([(name, pa.string()) for name in carry])
-    with files.open_raw(first.path) as file:
-        schema = pq.read_schema(file)
-    missing = [name for name in carry if name not in schema.names]
-    if missing:
-        raise ValueError(
-            f"{first.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}"
-        )
-    return pa.schema([schema.field(name) for name in carry])
+    return pa.schema([readable[0].schema.field(name) for name in carry])
 
 
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20
 
 
-def plan_tasks(sources: Sequence[SourceFile], task_bytes: int | None = None) -> list[Task]:
-    """Divides files into tasks of about `task_bytes` of text each, in the order of the files.
+def plan_tasks(
+    sources: Sequence[SourceFile], task_bytes: int | None = None, shuffle_seed: int | None = None
+) -> list[Task]:
+    """Divides files into tasks of about `task_bytes` of text each, in the order of the files, or in a drawn one.
 
     By default a task is a 64th of the text, but 4 MiB at least and 64 MiB at most: enough tasks for the workers of one
     machine, and files of a good size where there is much text. Row groups are never cut, and a compressed or plain
     text file is read by one task.
     """
-    all_extents = [extent for source in sources for extent in _extents(source)]
+    extents = [extent for source in sources for extent in extents_of(source)]
+    return group_extents(extents, task_bytes, shuffle_seed)
+
+
+def group_extents(
+    extents: Sequence[Extent], task_bytes: int | None = None, shuffle_seed: int | None = None
+) -> list[Task]:
+    """Divides extents into tasks; see `plan_tasks`."""
+    all_extents = sorted(extents, key=lambda extent: place_order(shuffle_seed, extent.path, extent.first_row))
     if task_bytes is None:
         task_bytes = sum(extent.num_bytes for extent in all_extents) // 64
         task_bytes = min(max(task_bytes, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
     tasks: list[Task] = []
-    extents: list[Extent] = []
+    waiting: list[Extent] = []
     num_bytes = 0
     for extent in all_extents:
-        if extents and num_bytes + extent.num_bytes > task_bytes:
-            tasks.append(_joined(extents))
-            extents, num_bytes = [], 0
-        extents.append(extent)
+        if waiting and num_bytes + extent.num_bytes > task_bytes:
+            tasks.append(_joined(waiting))
+            waiting, num_bytes = [], 0
+        waiting.append(extent)
         num_bytes += extent.num_bytes
-    return [*tasks, _joined(extents)] if extents else tasks
+    return [*tasks, _joined(waiting)] if waiting else tasks
 
 
-def _extents(source: SourceFile) -> Iterator[Extent]:
-    if source.format != "parquet":
-        yield Extent(source.path, source.format, None, 0, source.num_bytes)
+def extents_of(source: SourceFile) -> Iterator[Extent]:
+    """Yields the smallest parts of a file that a task can read."""
+    if source.format != "parquet" or source.row_groups is None:
+        num_bytes = round(source.num_bytes * source.weight)
+        yield Extent(source.path, source.format, None, 0, num_bytes, source.source, source.weight)
+        return
     first_row = 0
     for index, (rows, num_bytes) in enumerate(source.row_groups):
-        yield Extent(source.path, "parquet", (index, index + 1), first_row, num_bytes)
+        groups, num_bytes = (index, index + 1), round(num_bytes * source.weight)
+        yield Extent(source.path, "parquet", groups, first_row, num_bytes, source.source, source.weight)
         first_row += rows
 
 
@@ -244,8 +362,9 @@ def _joined(extents: Iterable[Extent]) -> Task:
     joined: list[Extent] = []
     for extent in extents:
         last = joined[-1] if joined else None
-        if last and last.path == extent.path and last.row_groups and extent.row_groups:
-            together = (last.row_groups[0], extent.row_groups[1])
+        groups = (last.row_groups, extent.row_groups) if last and last.path == extent.path else (None, None)
+        if last and groups[0] and groups[1] and groups[0][1] == groups[1][0]:
+            together = (groups[0][0], groups[1][1])
             joined[-1] = replace(last, row_groups=together, num_bytes=last.num_bytes + extent.num_bytes)
         else:
             joined.append(extent)

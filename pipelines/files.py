@@ -1,20 +1,34 @@
 """Files on any file system that Beam knows: found, read, and written so that a reader sees all of one or none of it."""
 
-import os.path
+import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import BinaryIO, cast
 
-from apache_beam.io.filesystem import CompressionTypes, FileMetadata
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata, FileSystem
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from bpe_core import PATTERNS, Tokenizer
 from bpe_core.formats import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
+from pipelines.object_storage import S3
 
 TEMPORARY = "_temporary"
 """The folder, inside an output folder, of files that are still being written. Readers of Parquet folders skip it."""
+
+if FileSystems._pipeline_options is None:  # In a worker, Beam has set those of the job by now.
+    FileSystems.set_options(PipelineOptions([]))
+
+
+def use_flags(beam_args: Sequence[str]) -> None:
+    """Has this process reach files as Beam's flags say (`--s3_endpoint_url=…`); workers get them from the pipeline."""
+    FileSystems.set_options(PipelineOptions(list(beam_args)))
+
+
+def _system(path: str) -> FileSystem:
+    return S3(FileSystems._pipeline_options) if path.startswith("s3://") else FileSystems.get_filesystem(path)
 
 
 def join(folder: str, *names: str) -> str:
@@ -28,19 +42,23 @@ def open_raw(path: str) -> BinaryIO:
     Raises:
         FileNotFoundError: there is no such file.
     """
-    if not FileSystems.exists(path):
+    system = _system(path)
+    if not system.exists(path):
         raise FileNotFoundError(f"{path}: no such file")
-    return cast(BinaryIO, FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
+    return cast(BinaryIO, system.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
 
 
 def create_raw(path: str) -> BinaryIO:
     """Opens a file to write bytes to; makes its folder where that is needed."""
-    return cast(BinaryIO, FileSystems.create(path, compression_type=CompressionTypes.UNCOMPRESSED))
+    return cast(BinaryIO, _system(path).create(path, compression_type=CompressionTypes.UNCOMPRESSED))
 
 
 def exists(path: str) -> bool:
     """Whether there is a file or a folder at `path`."""
-    return bool(FileSystems.exists(path))
+    system = _system(path)
+    if system.exists(path):
+        return True
+    return not system.has_dirs() and bool(system.match([join(path, "**")], [1])[0].metadata_list)
 
 
 def match(pattern: str) -> list[FileMetadata]:
@@ -52,9 +70,10 @@ def match(pattern: str) -> list[FileMetadata]:
     if before_marks != pattern and "/" not in before_marks:
         pattern = f"./{pattern}"  # Beam finds no local files for a glob that starts in the working folder.
     patterns = {pattern, pattern.replace("/**/", "/")}
-    found = {m.path: m for result in FileSystems.match(list(patterns)) for m in result.metadata_list}
-    # Beam takes a local folder for a file where the pattern is the folder's own name.
-    return [found[path] for path in sorted(found) if not os.path.isdir(path)]
+    found = {m.path: m for result in _system(pattern).match(list(patterns)) for m in result.metadata_list}
+    # Beam takes a local folder for a file where the pattern is the folder's own name. In an object store, a name that
+    # ends in a slash is an empty object that stands for a folder.
+    return [found[path] for path in sorted(found) if not path.endswith("/") and not os.path.isdir(path)]
 
 
 def read_text(path: str) -> str:
@@ -120,25 +139,59 @@ def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mappin
 
 
 def write_text(path: str, text: str) -> None:
-    """Writes a file under a temporary name beside it, then gives it its own."""
+    """Writes a file of text in one go, see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str, content: bytes | memoryview) -> None:
+    """Writes a file in one go: a reader sees what stood there before, or all of it."""
+    if not _system(path).has_dirs():  # An object store shows a file when it is closed.
+        with create_raw(path) as file:
+            file.write(content)
+        return
     folder, name = FileSystems.split(path)
     temporary = join(folder, TEMPORARY, f"{uuid.uuid4().hex}-{name}")
     with create_raw(temporary) as file:
-        file.write(text.encode())
+        file.write(content)
     publish([(temporary, path)])
 
 
 def publish(moves: Iterable[tuple[str, str]]) -> None:
-    """Renames finished files from their temporary names to their own; a file that stood there is replaced."""
+    """Renames finished files from their temporary names to their own; a file that stood there is replaced.
+
+    Each of them is seen whole or not at all, on an object store too, where a rename is a copy and a deletion. They do
+    not appear together: what makes them one has to be written afterwards.
+    """
     sources, targets = map(list, zip(*moves, strict=True))
     for folder in sorted({FileSystems.split(target)[0] for target in targets}):
         with suppress(OSError):  # It is there already, or the file system knows no folders.
             FileSystems.mkdirs(folder)
-    FileSystems.rename(sources, targets)
+    _system(sources[0]).rename(sources, targets)
 
 
 def delete(*paths: str) -> None:
-    """Deletes files, and folders with all that is in them; what is not there is passed over."""
-    found = [path for path in paths if exists(path)]
+    """Deletes files, and folders with all that is in them; what is not there is passed over.
+
+    In no order, and not all at once: what must be gone before the rest takes a call of its own.
+    """
+    for path in paths:
+        if _system(path).has_dirs():
+            if exists(path):
+                FileSystems.delete([path])
+        else:
+            delete_matching(path)
+            delete_matching(join(path, "**"))
+
+
+def delete_matching(pattern: str) -> None:
+    """Deletes the files that a pattern matches, see `match`; not their folders."""
+    found = [metadata.path for metadata in match(pattern)]
     if found:
-        FileSystems.delete(found)
+        _system(pattern).delete(found)
+
+
+def delete_empty(*folders: str) -> None:
+    """Deletes local folders that hold nothing, one after the other; object stores have none."""
+    for folder in folders:
+        with suppress(OSError):
+            os.rmdir(folder)

@@ -28,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bpe_core.kernels import Int64s
 from pipelines import files
+from pipelines.config import PROVENANCE_COLUMNS
 from pipelines.manifest import MANIFEST, SUCCESS, differences, fingerprint, read_json
 
 try:
@@ -38,7 +39,8 @@ except ModuleNotFoundError:
     IterableDataset = object
 
 Batch = dict[str, Any]
-"""Columns of rows by name. List columns: `(rows, bucket)`, numbers: `(rows,)`, both as stored; all else: a list."""
+"""Columns of rows by name. A value for each token: `(rows, bucket)`, numbers: `(rows,)`, both as stored; all else: a
+list."""
 
 _ORDER = 1  # Raised with every change to the order of rows, so that no state is resumed in another order.
 _SHARDS, _GROUPS, _ROWS, _BUCKETS = range(4)  # What is shuffled: each draws numbers of its own.
@@ -59,7 +61,7 @@ class Batching(BaseModel):
     window_tokens: int = Field(1 << 23, gt=0, description="padded tokens of a bucket that are shuffled together, about")
     drop_last: bool = Field(False, description="full batches only, equally many for every rank")
     columns: tuple[str, ...] | None = Field(
-        None, description="columns of a batch; length and all list columns that were not carried along if left out"
+        None, description="columns of a batch; length and all that hold a value for each token if left out"
     )
     rank: int = Field(0, ge=0, description="which of the processes that share an epoch this is")
     world_size: int = Field(1, gt=0, description="how many processes share an epoch")
@@ -310,22 +312,25 @@ def _shards_by_bucket(
 def _columns(
     folder: str, shards: dict[int, list[dict[str, Any]]], carried: set[str], names: tuple[str, ...] | None
 ) -> dict[str, bool]:
-    """Returns the columns of a batch, and whether each is an array: carried ones and texts are not."""
+    """Returns the columns of a batch, and whether each is an array: carried ones and texts are not.
+
+    In packed rows, provenance is a list as long as there are documents in the row.
+    """
     if not shards:
         return {}
     path = next(iter(shards.values()))[0]["path"]
     with files.open_raw(files.join(folder, *path.split("/"))) as file:
         schema = pq.read_schema(file)
+    lists = [field.name for field in schema if pa.types.is_list(field.type)]
+    by_token = [name for name in lists if name not in {*carried, *PROVENANCE_COLUMNS}]
     if names is None:
-        lists = [field.name for field in schema if pa.types.is_list(field.type) and field.name not in carried]
-        names = (*lists, "length")
+        names = (*by_token, "length")
     missing = [name for name in names if name not in schema.names]
     if missing:
         raise ValueError(f"{folder} has no column {missing[0]!r}; its columns are {', '.join(schema.names)}")
     types = {name: schema.field(name).type for name in names}
     return {
-        name: name not in carried and (pa.types.is_list(kind) or pa.types.is_integer(kind))
-        for name, kind in types.items()
+        name: name in by_token or (name not in carried and pa.types.is_integer(kind)) for name, kind in types.items()
     }
 
 

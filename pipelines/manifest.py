@@ -4,6 +4,7 @@ import hashlib
 import json
 import platform
 import re
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -34,7 +35,23 @@ def read_json(path: str) -> Any:
     try:
         return json.loads(files.read_text(path))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); delete the output folder and run again") from error
+        raise ValueError(
+            f"{path} is not JSON ({error}); delete this file and run the job that wrote it again"
+        ) from error
+
+
+def read_or_damaged(path: str, fields: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Returns a JSON file's object and no path; None and its path, where it is not an object with these fields.
+
+    Where there is no such file, None and no path.
+    """
+    try:
+        content = read_json(path)
+    except ValueError:
+        return None, [path]
+    if content is None or (isinstance(content, dict) and set(fields) <= set(content)):
+        return content, []
+    return None, [path]
 
 
 def fingerprint(content: Any) -> str:

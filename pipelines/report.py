@@ -31,6 +31,7 @@ from pipelines.config import Corpus, Project, Report
 from pipelines.corpus import find_files, plan_tasks
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, read_json
+from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.word_counts import read_word_counts
 
 HTML, JSON = "report.html", "report.json"
@@ -230,6 +231,7 @@ def _figures(tokenizer: Tokenizer, counts: list[int] | None, project: Project, s
         _pieces_figure(tokenizer, _chosen_words(tokenizer, settings, sweep)),
         _languages_figure(sweep, tokenizer.vocab_size),
         _buckets_figure(tokenizer, project),
+        _uses_figure(tokenizer, project),
         _audit_figure(settings),
         _vocabulary_figure(tokenizer, counts),
     ]
@@ -393,11 +395,9 @@ def _languages_figure(sweep: dict[str, Any], vocab_size: int) -> Figure:
 
 def _buckets_figure(tokenizer: Tokenizer, project: Project) -> Figure:
     title = "Rows of training data by bucket, and their padding"
-    manifest = (read_json(files.join(project.shards.output, MANIFEST)) if project.shards else None) or {}
-    if not manifest.get("buckets"):
-        return Figure("buckets", title, absent="No training data was written with tokenmill tokenize yet.")
-    if manifest["tokenizer"] != tokenizer.fingerprint:
-        return Figure("buckets", title, absent="The training data was written with another tokenizer.")
+    manifest, absent = _training_data(tokenizer, project)
+    if absent:
+        return Figure("buckets", title, absent=absent)
     columns = ("bucket", "shards", "rows", "tokens", "padding", "padding_share")
     rows = [
         (
@@ -423,6 +423,38 @@ def _buckets_figure(tokenizer: Tokenizer, project: Project) -> Figure:
         charts.Axis("tokens"),
     )
     return Figure("buckets", title, summary, columns, rows, chart=chart, legend=("tokens", "padding"))
+
+
+def _training_data(tokenizer: Tokenizer, project: Project) -> tuple[dict[str, Any], str]:
+    """Returns the manifest of job 2, and, where there is none to show, why."""
+    manifest = (read_json(files.join(project.shards.output, MANIFEST)) if project.shards else None) or {}
+    if not manifest.get("buckets"):
+        return manifest, "No training data was written with tokenmill tokenize yet."
+    if manifest["tokenizer"] != tokenizer.fingerprint:
+        return manifest, "The training data was written with another tokenizer."
+    return manifest, ""
+
+
+def _uses_figure(tokenizer: Tokenizer, project: Project) -> Figure:
+    title = "How often entries stand in the training data"
+    _, absent = _training_data(tokenizer, project)
+    if absent or project.shards is None:
+        return Figure("uses", title, absent=absent)
+    if not files.exists(files.join(project.shards.output, TOKEN_COUNTS)):
+        return Figure("uses", title, absent=f"There is no {TOKEN_COUNTS} beside the training data.")
+    counts = read_token_counts(project.shards.output)
+    spelled = list(map(_written, _spellings(tokenizer)))
+    rows = [(id_, spelled[id_], counts[id_].item()) for id_ in np.argsort(counts, kind="stable").tolist()]
+    digits = np.array([len(str(count)) if count else 0 for count in counts.tolist()])
+    ranges = range(int(digits.max()) + 1)
+    entries = [int((digits == number).sum()) for number in ranges]
+    labels = ["0", *(f"{10 ** (n - 1):,} to {10**n - 1:,}" if n > 1 else "1 to 9" for n in ranges[1:])]
+    summary = (
+        f"In {counts.sum():,} tokens of training data, {entries[0]:,} of {counts.size:,} entries do not occur and "
+        f"{sum(entries[1:2]):,} occur fewer than 10 times; a model learns little or nothing about these."
+    )
+    chart = charts.bar_chart("uses", labels, [entries], [f"{n:,}" for n in entries], charts.Axis("entries"))
+    return Figure("uses", title, summary, ("id", "token", "count"), rows, chart=chart, shown=rows[:_SHOWN])
 
 
 def _audit_figure(settings: Report) -> Figure:

@@ -21,10 +21,15 @@ from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipelines.config import Run
+from pipelines.quarantine import BadInputError
 
 
 class PipelineFailed(RuntimeError):
     """A worker failed; the message is the worker's own first error."""
+
+
+class BadInput(PipelineFailed):
+    """The worker's error is about its input: a `ValueError`."""
 
 
 class WorkerLost(PipelineFailed):
@@ -41,7 +46,7 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     processes (one: this process).
 
     Raises:
-        PipelineFailed: with the error of the worker that failed.
+        PipelineFailed: with the error of the worker that failed; BadInput, where it is about the input.
     """
     if any(flag.split("=")[0] == "--runner" for flag in beam_args):
         pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
@@ -57,7 +62,7 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     except WorkerLost:
         raise
     except Exception as error:
-        raise PipelineFailed(_first_error(error)) from error
+        raise _failure(error) from error
 
 
 def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
@@ -125,13 +130,16 @@ def _workers_watched() -> Iterator[None]:
         threading.excepthook = previous
 
 
-def _first_error(error: Exception) -> str:
-    """Returns the message that our code raised, out of the tracebacks that Beam wraps it in."""
+def _failure(error: Exception) -> PipelineFailed:
+    """Returns the error that our code raised, out of the tracebacks that Beam wraps it in."""
     text = str(error)
-    raised = re.findall(r"^(?:\w+\.)*\w+(?:Error|Failed): ((?:.+\n?)+)", text, re.MULTILINE)
+    raised = re.findall(r"^((?:\w+\.)*\w+(?:Error|Failed)): ((?:.+\n?)+)", text, re.MULTILINE)
     # Beam marks the error that ended the work; its causes stand above it.
-    marked = [message for message in raised if "[while running '" in message]
-    return re.sub(r" \[while running '[^']*'\]", "", (marked or raised or [text])[0]).strip()
+    marked = [(kind, message) for kind, message in raised if "[while running '" in message]
+    kind, message = (marked or raised or [(type(error).__name__, text)])[0]
+    told = re.sub(r" \[while running '[^']*'\]", "", message).strip()
+    is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__)
+    return BadInput(told) if is_input else PipelineFailed(told)
 
 
 def work() -> None:

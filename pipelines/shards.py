@@ -1,22 +1,29 @@
 """Training shards: Parquet files of padded rows, one for each task and bucket, and what a task says about them."""
 
+import hashlib
+import io
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import reduce
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bpe_core.kernels import Int32s, Int64s
+from bpe_core.kernels import Int64s
 from pipelines import files
 from pipelines.buckets import labels_of, pad_rows
-from pipelines.config import Shards
-from pipelines.manifest import read_json, write_json
+from pipelines.config import PROVENANCE_COLUMNS, Shards
+from pipelines.manifest import read_or_damaged, write_json
+from pipelines.packing import position_and_segment_ids
+from pipelines.quarantine import QUARANTINE_FOLDER
 
 TASKS_FOLDER = "_tasks"
+TOKEN_COUNTS = "_token_counts.npy"
+"""How often each id stands in all shards; with an underscore, for readers of Parquet folders pass over such names."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +40,49 @@ class RowFormat:
         fields = [pa.field("input_ids", pa.list_(pa.int32())), pa.field("attention_mask", pa.list_(pa.int8()))]
         if self.settings.labels:
             fields.append(pa.field("labels", pa.list_(pa.int32())))
-        fields += [pa.field("length", pa.int32()), *self.carried]
+        if self.is_packed:
+            fields += [pa.field(name, pa.list_(pa.int32())) for name in ("position_ids", "segment_ids")]
+        of_segment = [*self.carried]
         if self.settings.provenance:
-            fields += [
+            of_segment += [
                 pa.field("source_file", pa.string()),
                 pa.field("source_row", pa.int64()),
                 pa.field("source_part", pa.int32()),
             ]
-        return pa.schema(fields)
+        if self.is_packed:
+            of_segment = [pa.field(field.name, pa.list_(field.type)) for field in of_segment]
+        return pa.schema([*fields, pa.field("length", pa.int32()), *of_segment])
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a row may hold several segments; what is known of each is then a list."""
+        return self.settings.layout == "packed"
+
+
+class _HashedFile:
+    """A file to write to from its start to its end, whose SHA-256 is known without reading it again."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def write(self, content: bytes) -> int:
+        self._digest.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class _Shard:
@@ -52,13 +94,15 @@ class _Shard:
         self._rows_per_group = max(1, format.settings.row_group_bytes // (4 * bucket))
         self._waiting: list[pa.Table] = []
         self._num_waiting = 0
-        self._file = files.create_raw(path)
+        self.file = _HashedFile(files.create_raw(path))
         # Ids and masks are written plain, without statistics, which no reader of theirs asks for: measured, that is
         # smaller and a third faster than Arrow's own choice. (Byte-stream split is better still, but not all can read
         # it.) Rows and the columns carried along keep both.
         flat = [field.name for field in format.schema if not pa.types.is_list(field.type)]
+        if format.is_packed and format.settings.provenance:
+            flat += [f"{name}.list.element" for name in PROVENANCE_COLUMNS]
         self._writer = pq.ParquetWriter(
-            self._file,
+            self.file,
             format.schema,
             compression="zstd",
             compression_level=format.settings.compression_level,
@@ -68,9 +112,10 @@ class _Shard:
         self.path = path
         self.num_rows = 0
         self.num_tokens = 0
+        self.token_counts = np.zeros(0, np.int64)
 
     def add(self, rows: pa.Table) -> None:
-        """Takes rows: `ids` unpadded, and all other columns."""
+        """Takes rows; see `TaskOutput.add`."""
         self._waiting.append(rows)
         self._num_waiting += rows.num_rows
         while self._num_waiting >= self._rows_per_group:
@@ -85,7 +130,7 @@ class _Shard:
     def abandon(self) -> None:
         """Closes the file without what waits."""
         self._writer.close()
-        self._file.close()
+        self.file.close()
 
     def _write(self, num_rows: int) -> None:
         waiting = pa.concat_tables(self._waiting)
@@ -97,11 +142,23 @@ class _Shard:
         columns = {"input_ids": input_ids, "attention_mask": attention_mask, "length": pa.array(lengths)}
         if self._format.settings.labels:
             columns["labels"] = labels_of(input_ids, attention_mask)
+        if self._format.is_packed:
+            numbers = position_and_segment_ids(rows["segment_lengths"].chunk(0), self._bucket)
+            columns["position_ids"], columns["segment_ids"] = numbers
         schema = self._format.schema
         arrays = [columns[name] if name in columns else rows[name] for name in schema.names]
         self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
         self.num_rows += num_rows
         self.num_tokens += int(lengths.sum())
+        self.token_counts = _added(self.token_counts, np.bincount(np.asarray(ids.flatten())))
+
+
+def _added(counts: Int64s, more: Int64s) -> Int64s:
+    """Returns the sum of counts by id, as long as the longer of the two."""
+    total = np.zeros(max(counts.size, more.size), np.int64)
+    total[: counts.size] += counts
+    total[: more.size] += more
+    return total
 
 
 class TaskOutput:
@@ -117,6 +174,7 @@ class TaskOutput:
         # Apart for every attempt, so that an attempt which is thought dead cannot write into this one's files.
         self._temporary = files.join(folder, files.TEMPORARY, f"{task}-{uuid.uuid4().hex}")
         self._shards: dict[int, _Shard] = {}
+        self.quarantine_path = files.join(self._temporary, "quarantine.parquet")
 
     def __enter__(self) -> Self:
         return self
@@ -130,17 +188,21 @@ class TaskOutput:
         finally:
             files.delete(self._temporary)
 
-    def add(self, bucket: int, ids: Int32s, lengths: Int64s, others: dict[str, Any]) -> None:
-        """Adds rows to a bucket: all their ids one after the other, how many each has, and the other columns."""
+    def add(self, bucket: int, rows: pa.Table) -> None:
+        """Adds rows to a bucket: `ids` (a list column, unpadded), and all other columns but those made from it."""
         if bucket not in self._shards:
             path = files.join(self._temporary, f"{bucket}.parquet")
             self._shards[bucket] = _Shard(self._format, bucket, path)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        rows = pa.table({"ids": pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids)), **others})
         self._shards[bucket].add(rows)
 
-    def finish(self, counts: Counter[str]) -> None:
-        """Closes the shards, gives them their names, and writes the task's entry with `counts`."""
+    def finish(self, counts: Counter[str], key: str, left_out: str = "", has_quarantine: bool = False) -> None:
+        """Closes the shards, gives them their names, and writes the task's entry.
+
+        Args:
+            key: what the shards depend on, as a fingerprint; `read_entries` asks for it.
+            left_out: which documents are duplicates, see `LeftOut.fingerprint`.
+            has_quarantine: there is a file of bad rows at `quarantine_path`, which gets its name with them.
+        """
         for shard in self._shards.values():
             shard.close()
         shards = []
@@ -148,13 +210,20 @@ class TaskOutput:
         for bucket, shard in sorted(self._shards.items()):
             name = f"bucket={bucket}/part-{self._task}.parquet"
             size = files.match(shard.path)[0].size_in_bytes
-            shards.append(
-                {"path": name, "bucket": bucket, "rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size}
-            )
+            facts = {"rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size, "sha256": shard.file.sha256}
+            shards.append({"path": name, "bucket": bucket, **facts})
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
+        entry: dict[str, Any] = {"task": self._task, "key": key, "counts": dict(counts), "left_out": left_out}
+        entry["shards"] = shards
+        if has_quarantine:
+            name = f"{QUARANTINE_FOLDER}/part-{self._task}.parquet"
+            entry["quarantine"] = {"path": name, "bytes": files.match(self.quarantine_path)[0].size_in_bytes}
+            moves.append((self.quarantine_path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
-        write_json(entry_path(self._folder, self._task), {"task": self._task, "counts": dict(counts), "shards": shards})
+        token_counts = reduce(_added, (shard.token_counts for shard in self._shards.values()), np.zeros(0, np.int64))
+        _write_token_counts(_token_counts_path(self._folder, self._task), token_counts)
+        write_json(entry_path(self._folder, self._task), entry)
         files.delete(self._temporary)
 
 
@@ -163,15 +232,66 @@ def entry_path(folder: str, task: str) -> str:
     return files.join(folder, TASKS_FOLDER, f"{task}.json")
 
 
-def read_entries(folder: str, tasks: Sequence[str]) -> dict[str, Any]:
-    """Returns the entries of finished tasks by task; an entry whose shards are not all there in size is left out."""
-    listed = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "bucket=*", "*.parquet"))}
-    finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*.json"))}
-    entries = {}
+def _token_counts_path(folder: str, task: str) -> str:
+    return files.join(folder, TASKS_FOLDER, f"{task}.token_counts.parquet")
+
+
+def _write_token_counts(path: str, counts: Int64s) -> None:
+    """Only ids that occur: one task meets few of a large vocabulary."""
+    ids = np.flatnonzero(counts)
+    table = pa.table({"id": pa.array(ids.astype(np.int32)), "count": pa.array(counts[ids])})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    files.write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def sum_token_counts(folder: str, tasks: Sequence[str], vocab_size: int) -> Int64s:
+    """Writes and returns how often each id stands in the rows of tasks, without padding (int64, `vocab_size` long)."""
+    total = np.zeros(vocab_size, np.int64)
     for task in tasks:
-        if entry_path(folder, task) in finished:
-            entry = read_json(entry_path(folder, task))
-            paths = [(files.join(folder, *shard["path"].split("/")), shard["bytes"]) for shard in entry["shards"]]
-            if all(listed.get(path) == size for path, size in paths):
+        with files.open_raw(_token_counts_path(folder, task)) as file:
+            table = pq.read_table(file)
+        total[table["id"].to_numpy()] += table["count"].to_numpy()
+    content = io.BytesIO()
+    np.save(content, total, allow_pickle=False)
+    files.write_bytes(files.join(folder, TOKEN_COUNTS), content.getvalue())
+    return total
+
+
+def read_token_counts(path: str) -> Int64s:
+    """Returns counts by id: of a `.npy` file, or of a finished output's folder.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    with files.open_raw(path if path.endswith(".npy") else files.join(path, TOKEN_COUNTS)) as file:
+        return np.asarray(np.load(file, allow_pickle=False))
+
+
+def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the entries of finished tasks, and the paths of entries that do not count.
+
+    An entry counts when it can be read, its key is the one given, and its files are all there in size.
+
+    Args:
+        keys: task -> what its shards depend on, as a fingerprint.
+    """
+    patterns = [files.join(folder, name, "*.parquet") for name in ("bucket=*", QUARANTINE_FOLDER)]
+    listed = {m.path: m.size_in_bytes for pattern in patterns for m in files.match(pattern)}
+    finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*"))}
+    entries, unsound = {}, []
+    for task, key in keys.items():
+        path = entry_path(folder, task)
+        if path in finished:
+            entry = read_or_damaged(path, ("key", "counts", "left_out", "shards"))[0]
+            is_counted = _token_counts_path(folder, task) in finished
+            if entry and entry["key"] == key and is_counted and _all_there(folder, entry, listed):
                 entries[task] = entry
-    return entries
+            else:
+                unsound.append(path)
+    return entries, unsound
+
+
+def _all_there(folder: str, entry: dict[str, Any], listed: Mapping[str, int]) -> bool:
+    written = [*entry["shards"], *([entry["quarantine"]] if "quarantine" in entry else [])]
+    return all(listed.get(files.join(folder, *file["path"].split("/"))) == file["bytes"] for file in written)

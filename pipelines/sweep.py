@@ -56,6 +56,7 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
         ValueError: settings that contradict each other or the corpus; as job 1.
     """
     training, settings = project.for_sweeping()
+    files.use_flags(beam_args)
     sources = find_files(project.corpus)
     # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
@@ -101,9 +102,8 @@ def _check_language_column(sources: Sequence[SourceFile], column: str | None) ->
     without = [source for source in sources if source.format == "text"]
     if without:
         raise ValueError(f"{without[0].path}: a text file has no column {column!r}. Remove sweep.language_column")
-    if sources[0].format == "parquet":
-        carried_schema(sources[0], [column])
-    elif sources[0].format == "known-answers" and column != "lang":
+    carried_schema(sources, [column])
+    if sources[0].format == "known-answers" and column != "lang":
         raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
 
 

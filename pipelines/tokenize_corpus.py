@@ -5,83 +5,201 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.buckets import add_ends, bucket_of, cut_rows
+from pipelines.bucket_choice import choose_buckets, with_chosen_buckets
 from pipelines.config import Corpus, Project, Shards
-from pipelines.corpus import Extent, SourceFile, Task, carried_schema, find_files, plan_tasks
+from pipelines.corpus import SourceFile, Task, carried_schema, find_files
 from pipelines.dataset_card import CARD, dataset_card
-from pipelines.documents import Batch, read_task
-from pipelines.manifest import MANIFEST, SUCCESS, differences, read_json, versions, write_json
-from pipelines.runners import run_pipeline
-from pipelines.shards import TASKS_FOLDER, RowFormat, TaskOutput, entry_path, read_entries
+from pipelines.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
+from pipelines.documents import read_task
+from pipelines.lock import OutputLock, new_run_id
+from pipelines.manifest import MANIFEST, SUCCESS, read_or_damaged, versions, write_json
+from pipelines.mixing import mixed, sources_of
+from pipelines.outcome import Outcome
+from pipelines.plan import PLAN, PLAN_FIELDS, Changes, Plan, delete_strays, make_plan, write_plan
+from pipelines.preview import Preview, preview
+from pipelines.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
+from pipelines.rows import add_rows, read_tokenizer
+from pipelines.runners import PipelineFailed, run_pipeline
+from pipelines.shards import (
+    TASKS_FOLDER,
+    TOKEN_COUNTS,
+    RowFormat,
+    TaskOutput,
+    entry_path,
+    read_entries,
+    sum_token_counts,
+)
 
-_PLAN = "_plan.json"
+_NOT_IN_ROWS = ("output", "tokenizer", "pattern", "special_tokens", "on_changed", "on_removed")
 _POLL_SECONDS = 0.5
 
 _console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
-def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
-    """Runs job 2 and returns its manifest, which then stands in `shards.output` with the shards.
+@dataclass(frozen=True)
+class Tokenized:
+    """What one run of job 2 did.
 
-    The plan of tasks is written first and kept: a run on the same output does the tasks that are not finished yet,
-    and plans new source files as new tasks.
+    Attributes:
+        tasks_done: in this run.
+        manifest: of the whole output.
+    """
+
+    outcome: Outcome
+    tasks_done: int
+    num_bytes: int
+    changes: Changes
+    manifest: dict[str, Any]
+
+
+def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs job 2 and returns its manifest, which then stands in `shards.output`; see `run_tokenizing`."""
+    return run_tokenizing(project, beam_args).manifest
+
+
+def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str | None = None) -> Tokenized:
+    """Runs job 2: does the tasks that are not finished yet, and writes the manifest.
+
+    `pipelines.plan` says what becomes of new, changed and removed source files; nothing of it goes by time stamps. A
+    source that changes while the job reads it is found by the next run.
 
     Raises:
-        ValueError: the tokenizer lacks a token that the settings ask for; the output was made with another tokenizer,
-            other settings, or from files that have changed since.
+        Locked: another run works on the output.
+        LockLost: another run took this one for dead.
+        ValueError: the tokenizer lacks a token that the settings ask for; see also `make_plan`.
     """
     settings = project.for_tokenizing()
-    output = settings.output
-    tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+    files.use_flags(beam_args)
+    tokenizer = read_tokenizer(settings)
+    with OutputLock(settings.output, run_id or new_run_id(), project.run.lock_seconds) as lock:
+        for claim in lock.taken_over:
+            _console.print(f"{settings.output}: removed the lock of a dead run, {claim}")
+        return _tokenize(project, settings, tokenizer, beam_args, lock)
+
+
+def preview_tokenizing(project: Project) -> Preview:
+    """Returns what `run_tokenizing` would do now; writes nothing, takes no lock, and chooses no buckets."""
+    settings = project.for_tokenizing()
+    tokenizer = read_tokenizer(settings)
     sources = find_files(project.corpus)
-    row_format = _row_format(settings, tokenizer, sources[0])
-    identity = {"tokenizer": tokenizer.fingerprint, "settings": _settings(project, settings, row_format)}
+    plan = _plan(
+        project,
+        settings,
+        _row_format(settings, tokenizer, sources),
+        tokenizer,
+        sources,
+        _recorded_choice(project, settings),
+    )
+    return preview(plan, settings, project.corpus, tokenizer)
+
+
+def _tokenize(
+    project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock
+) -> Tokenized:
+    output = settings.output
+    sources = find_files(project.corpus)
+    row_format = _row_format(settings, tokenizer, sources)
+    choice = _choose_buckets(project, settings, sources, beam_args) if settings.buckets else None
+    plan = _plan(project, settings, row_format, tokenizer, sources, choice)
+    _show_changes(plan.changes, settings)
+    if plan.finished and plan.manifest:
+        _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
+        return Tokenized(Outcome.NOTHING_TO_DO, 0, 0, plan.changes, plan.manifest)
+    if choice is not None:
+        row_format = replace(row_format, settings=with_chosen_buckets(settings, choice))
     if project.run.overwrite:
         _delete_output(output)
-    plan = _plan(output, identity, sources, settings)
-    entries = read_entries(output, list(plan["tasks"]))
-    todo = {name: task for name, task in plan["tasks"].items() if name not in entries}
-    finished = read_json(files.join(output, MANIFEST)) if files.exists(files.join(output, SUCCESS)) else None
-    if finished is not None and not todo:
-        _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
-        return dict(finished)
     files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
-    write_json(files.join(output, _PLAN), plan)
-    tasks = [(name, _from_json(task)) for name, task in sorted(todo.items())]
+    write_plan(plan, output)
+    delete_strays(output, plan)
+    duplicates = None
+    if project.corpus.deduplicate == "exact":
+        duplicates = _find_duplicates(plan, project, settings, tokenizer, beam_args)
+        # A task is done again when other documents of it are left out now: the first of them has gone with its file.
+        left_out = duplicates.by_task
+        kept = {name: entry for name, entry in plan.entries.items() if entry["left_out"] == left_out[name]}
+        plan = replace(plan, entries=kept)
+    todo = plan.todo
+    tasks = [(name, plan.keys[name], task) for name, task in todo.items()]
     started = time.perf_counter()
-    tokenize = TokenizeTasks(project.corpus, settings, row_format)
-    with _shown_progress(project.run.progress, output, dict(tasks)):
-        run_pipeline(
-            lambda p: p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize,
+    tokenize = TokenizeTasks(project.corpus, row_format)
+    if tasks:
+        with _shown_progress(project.run.progress, output, todo):
+            run_pipeline(
+                lambda p: (
+                    p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize
+                ),
+                project.run,
+                beam_args,
+            )
+    manifest = _finish(output, plan, project.corpus, duplicates, _vocabulary(tokenizer, row_format), lock)
+    num_bytes = sum(extent.num_bytes for task in todo.values() for extent in task)
+    _show_summary(manifest, num_bytes, time.perf_counter() - started)
+    return Tokenized(Outcome.DONE, len(tasks), num_bytes, plan.changes, manifest)
+
+
+def _plan(
+    project: Project,
+    settings: Shards,
+    row_format: RowFormat,
+    tokenizer: Tokenizer,
+    sources: Sequence[SourceFile],
+    choice: dict[str, Any] | None,
+) -> Plan:
+    identity: dict[str, Any] = {
+        "tokenizer": tokenizer.fingerprint,
+        "settings": _settings(project, settings, row_format),
+    }
+    if choice is not None:
+        identity["bucket_choice"] = choice
+    return make_plan(settings, identity, sources, anew=project.run.overwrite)
+
+
+def _vocabulary(tokenizer: Tokenizer, row_format: RowFormat) -> dict[str, int]:
+    """What `tokenmill verify shards` holds ids against."""
+    return {"size": tokenizer.vocab_size, "pad_id": row_format.pad_id}
+
+
+def _find_duplicates(
+    plan: Plan, project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str]
+) -> Duplicates:
+    """Also over the tasks that are done: of a document in old and in new files, the old one stays."""
+    with _console.status("looking for duplicates"):
+        return find_duplicates(
+            {name: plan.task(name) for name in sorted(plan.keys)},
+            {path: source["fingerprint"] for path, source in plan.content["inputs"].items()},
+            project.corpus,
+            tokenizer.words,
+            files.join(settings.output, DUPLICATES_FOLDER),
             project.run,
-            beam_args,
+            carry=settings.carry,
+            beam_args=beam_args,
         )
-    manifest = _finish(output, plan, identity)
-    _show_summary(manifest, sum(e.num_bytes for _, task in tasks for e in task), time.perf_counter() - started)
-    return manifest
 
 
 def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
-    shards = [metadata.path for metadata in files.match(files.join(folder, "bucket=*", "part-*.parquet"))]
-    names = (SUCCESS, MANIFEST, CARD, _PLAN, TASKS_FOLDER, files.TEMPORARY)
-    files.delete(*(files.join(folder, name) for name in names), *shards)
+    for name in (SUCCESS, MANIFEST):
+        files.delete(files.join(folder, name))
+    pattern = files.join(folder, "bucket=*", "part-*.parquet")
+    folders = {metadata.path.rpartition("/")[0] for metadata in files.match(pattern)}
+    files.delete_matching(pattern)
+    names = (CARD, PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, files.TEMPORARY)
+    files.delete(*(files.join(folder, name) for name in names))
+    files.delete_empty(*sorted(folders))
 
 
-def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> RowFormat:
+def _row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[SourceFile]) -> RowFormat:
     for role, asked in (("bos", settings.begin_token), ("eos", settings.end_token)):
         if asked and tokenizer.special_id(role) is None:
             setting = "begin_token" if role == "bos" else "end_token"
@@ -95,187 +213,125 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, first: SourceFile) -> Ro
         raise ValueError(
             f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens"
         )
-    return RowFormat(settings, carried_schema(first, settings.carry), pad_id)
+    return RowFormat(settings, carried_schema(sources, settings.carry), pad_id)
 
 
 def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict[str, Any]:
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
+    left = ("files", "sample", "weights")
+    elsewhere = {*_NOT_IN_ROWS, *(("bucket_lengths",) if settings.buckets or settings.row_length else ())}
     return {
-        "corpus": project.corpus.model_dump(mode="json", exclude={"files", "sample"}),
-        "shards": settings.model_dump(mode="json", exclude={"output", "tokenizer", "pattern", "special_tokens"}),
+        "corpus": {name: value for name, value in project.corpus.identity.items() if name not in left},
+        "shards": settings.model_dump(mode="json", exclude=elsewhere),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
 
 
-def _plan(output: str, identity: dict[str, Any], sources: Sequence[SourceFile], settings: Shards) -> dict[str, Any]:
-    """Returns the plan of an earlier run on this output with tasks for new files, or a new plan."""
-    inputs = {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
-    plan = read_json(files.join(output, _PLAN)) or {**identity, "inputs": {}, "tasks": {}}
-    changed = differences({key: plan[key] for key in identity}, identity)
-    changed += differences(plan["inputs"], {path: inputs.get(path) for path in plan["inputs"]}, "inputs")
-    if changed:
-        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        raise ValueError(
-            f"{output} was made with another tokenizer, other settings, or from files that have changed: "
-            f"{'; '.join(changed[:4])}{more}. Choose another shards.output, or replace it with --run.overwrite true"
-        )
-    new = [source for source in sources if source.path not in plan["inputs"]]
-    first = len(plan["tasks"])
-    planned = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(plan_tasks(new, settings.task_bytes))}
-    return {**plan, "inputs": {**plan["inputs"], **inputs}, "tasks": {**plan["tasks"], **planned}}
+def _recorded_choice(project: Project, settings: Shards) -> dict[str, Any] | None:
+    """Returns the bucket lengths that an earlier run on this output chose."""
+    if project.run.overwrite or settings.buckets is None:
+        return None
+    plan, _ = read_or_damaged(files.join(settings.output, PLAN), PLAN_FIELDS)
+    return plan.get("bucket_choice") if plan else None
 
 
-def _to_json(task: Task) -> list[dict[str, Any]]:
-    return [asdict(extent) for extent in task]
-
-
-def _from_json(task: list[dict[str, Any]]) -> Task:
-    return tuple(
-        Extent(**{**extent, "row_groups": tuple(extent["row_groups"]) if extent["row_groups"] else None})
-        for extent in task
-    )
+def _choose_buckets(
+    project: Project, settings: Shards, sources: Sequence[SourceFile], beam_args: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the bucket lengths that an earlier run on this output chose, or chooses them for the files there are."""
+    recorded = _recorded_choice(project, settings)
+    if recorded is not None:
+        _console.print(f"buckets {recorded['bucket_lengths']}, as the first run on this output chose them")
+        return recorded
+    with _console.status("counting the lengths of rows, to choose buckets"):
+        chosen = choose_buckets(project, settings, sources, beam_args)
+    _console.print(f"buckets {chosen['bucket_lengths']}, chosen for {chosen['rows']:,} rows")
+    return chosen
 
 
 class TokenizeTasks(beam.PTransform):
     """Tokenizes tasks into shards.
 
-    In:  `(name, Task)`.
+    In:  `(name, key, Task)`; see `Plan`.
     Out: the name of each task when its shards and its entry stand in the output folder.
     """
 
-    def __init__(self, corpus: Corpus, settings: Shards, row_format: RowFormat) -> None:
+    def __init__(self, corpus: Corpus, row_format: RowFormat) -> None:
         super().__init__()
-        self._do = _TokenizeTask(corpus, settings, row_format)
+        self._do = _TokenizeTask(corpus, row_format)
 
-    def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
+    def expand(self, tasks: beam.PCollection[tuple[str, str, Task]]) -> beam.PCollection[str]:
         return tasks | beam.ParDo(self._do).with_output_types(str)
 
 
 class _TokenizeTask(beam.DoFn):
-    def __init__(self, corpus: Corpus, settings: Shards, row_format: RowFormat) -> None:
+    def __init__(self, corpus: Corpus, row_format: RowFormat) -> None:
         self._corpus = corpus
-        self._settings = settings
         self._format = row_format
 
     def setup(self) -> None:
         # Loaded here, not sent along: a tokenizer of 200,000 entries is too large for some runners' job graphs.
-        settings = self._settings
-        self._tokenizer = files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+        self._tokenizer = read_tokenizer(self._format.settings)
 
-    def process(self, named_task: tuple[str, Task]) -> Iterator[str]:
-        name, task = named_task
-        tokenize_task(name, task, self._corpus, self._tokenizer, self._format)
+    def process(self, named_task: tuple[str, str, Task]) -> Iterator[str]:
+        name, key, task = named_task
+        tokenize_task(name, key, task, self._corpus, self._tokenizer, self._format)
         yield name
 
 
-def tokenize_task(name: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat) -> None:
+def tokenize_task(name: str, key: str, task: Task, corpus: Corpus, tokenizer: Tokenizer, row_format: RowFormat) -> None:
     """Tokenizes one task and writes its shards and its entry; a second time, the same bytes."""
     counts: Counter[str] = Counter()
     with TaskOutput(row_format.settings.output, name, row_format) as output:
-        for batch in read_task(task, corpus, counts, row_format.settings.carry):
-            _add_batch(batch, tokenizer, row_format, output, counts)
-        _check(counts)
-        output.finish(counts)
+        with Quarantine(corpus, counts, output.quarantine_path) as quarantine:
+            left_out = LeftOut.read(corpus, files.join(row_format.settings.output, DUPLICATES_FOLDER), name)
+            documents = read_task(task, corpus, counts, row_format.settings.carry, quarantine)
+            batches = mixed(left_out.filter(documents, counts), corpus, counts)
+            add_rows(batches, tokenizer, row_format, output, counts)
+        output.finish(counts, key, left_out.fingerprint, quarantine.has_file)
 
 
-def _check(counts: Counter[str]) -> None:
-    """Every document and every token went somewhere."""
-    left_out = ("null_documents", "skipped_documents", "empty_documents", "dropped_documents")
-    assert counts["documents"] == counts["documents_in_rows"] + sum(counts[name] for name in left_out), counts
-    assert counts["tokens"] + counts["overlap_tokens"] == (
-        counts["row_tokens"] + counts["dropped_tokens"] + counts["truncated_tokens"]
-    ), counts
-
-
-def _add_batch(
-    batch: Batch, tokenizer: Tokenizer, row_format: RowFormat, output: TaskOutput, counts: Counter[str]
-) -> None:
-    settings = row_format.settings
-    counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
-    try:
-        encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
-    except ValueError as error:
-        raise ValueError(f"{batch.path}, rows {batch.rows[0]} to {batch.rows[-1]}: {error}") from error
-    ids, starts = add_ends(
-        encoded,
-        tokenizer.special_id("bos") if settings.begin_token else None,
-        tokenizer.special_id("eos") if settings.end_token else None,
-    )
-    lengths = np.diff(starts)
-    longest = settings.bucket_lengths[-1]
-    rows = cut_rows(lengths, longest, settings.on_overflow, settings.overlap)
-    row_lengths = rows.stop - rows.start
-    over = np.maximum(lengths - longest, 0)
-    counts["tokens"] += int(lengths.sum())
-    counts["rows"] += row_lengths.size
-    counts["row_tokens"] += int(row_lengths.sum())
-    counts["empty_documents"] += int((lengths == 0).sum())
-    counts["documents_in_rows"] += int((rows.part == 0).sum())
-    if settings.on_overflow == "split":
-        counts["split_documents"] += int((over > 0).sum())
-        counts["overlap_tokens"] += settings.overlap * int((rows.part > 0).sum())
-    elif settings.on_overflow == "truncate":
-        counts["truncated_documents"] += int((over > 0).sum())
-        counts["truncated_tokens"] += int(over.sum())
-    else:
-        counts["dropped_documents"] += int((over > 0).sum())
-        counts["dropped_tokens"] += int(lengths[over > 0].sum())
-    unknown = tokenizer.special_id("unk")
-    if unknown is not None:
-        counts["unknown_tokens"] += int((ids == unknown).sum())
-    buckets = bucket_of(row_lengths, settings.bucket_lengths)
-    for index in np.unique(buckets):
-        chosen = np.flatnonzero(buckets == index)
-        document = rows.document[chosen]
-        others: dict[str, Any] = {
-            field.name: _cast(batch.carried[field.name].take(pa.array(document)), field, batch.path)
-            for field in row_format.carried
-        }
-        if settings.provenance:
-            others["source_file"] = pa.repeat(batch.path, chosen.size)
-            others["source_row"] = pa.array(batch.rows[document])
-            others["source_part"] = pa.array(rows.part[chosen].astype(np.int32))
-        first = starts[document] + rows.start[chosen]
-        places = np.repeat(first - np.cumsum(row_lengths[chosen]) + row_lengths[chosen], row_lengths[chosen])
-        row_ids = ids[places + np.arange(places.size)]
-        output.add(settings.bucket_lengths[index], row_ids, row_lengths[chosen], others)
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
-    """Returns a carried column in the type that it has in the first file."""
-    try:
-        return pc.cast(column, field.type)
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"{path}: the column {field.name!r} is {column.type} here and {field.type} in the first file: {error}. "
-            "Write both with one type, or remove it from shards.carry"
-        ) from error
-
-
-def _finish(output: str, plan: dict[str, Any], identity: dict[str, Any]) -> dict[str, Any]:
+def _finish(
+    output: str,
+    plan: Plan,
+    corpus: Corpus,
+    duplicates: Duplicates | None,
+    vocabulary: dict[str, int],
+    lock: OutputLock,
+) -> dict[str, Any]:
     """Checks that every task is finished and writes the manifest, then the mark of success."""
-    entries = read_entries(output, list(plan["tasks"]))
-    missing = [name for name in plan["tasks"] if name not in entries]
+    entries, _ = read_entries(output, plan.keys)
+    missing = [name for name in plan.keys if name not in entries]
     if missing:
-        raise ValueError(
+        raise PipelineFailed(
             f"{output}: task {missing[0]} did not finish, of {len(missing)} that did not; run the same command again"
         )
+    lock.check()
     counts: Counter[str] = Counter()
     shards = []
     for name in sorted(entries):
         counts.update(entries[name]["counts"])
         shards += entries[name]["shards"]
+    check_limits(counts, corpus)
+    bad = [entries[name]["quarantine"]["path"] for name in sorted(entries) if "quarantine" in entries[name]]
     buckets = {}
     for bucket in sorted({shard["bucket"] for shard in shards}):
         of_bucket = [shard for shard in shards if shard["bucket"] == bucket]
         rows, tokens = (sum(shard[key] for shard in of_bucket) for key in ("rows", "tokens"))
         padding = round(1 - tokens / (rows * bucket), 6)
         buckets[str(bucket)] = {"shards": len(of_bucket), "rows": rows, "tokens": tokens, "padding_share": padding}
+    delete_strays(output, plan, (shard["path"] for shard in shards))
+    token_counts = sum_token_counts(output, list(entries), vocabulary["size"])
+    totals, by_source = sources_of(counts, corpus)
+    of_plan = ("tokenizer", "settings", "bucket_choice", "inputs")
     manifest = {
-        **identity,
-        "inputs": plan["inputs"],
+        **{key: plan.content[key] for key in of_plan if key in plan.content},
+        "vocabulary": {**vocabulary, "unused_ids": int((token_counts == 0).sum())},
         "versions": versions(),
-        "counts": dict(counts),
+        "counts": totals,
+        **({"sources": by_source} if by_source else {}),
+        "quarantine": quarantine_summary(counts, bad),
+        "duplicates": duplicates.content() if duplicates else None,
         "buckets": buckets,
         "shards": shards,
     }
@@ -323,6 +379,17 @@ def _shown_progress(shown: bool, output: str, tasks: dict[str, Task]) -> Iterato
                 watcher.join()
 
 
+def _show_changes(changes: Changes, settings: Shards) -> None:
+    done = {"replace": "done anew", "keep": "their rows stay", "drop": "their rows go"}
+    for paths, what in (
+        (changes.changed, f"source files changed since the last run; {done.get(settings.on_changed)}"),
+        (changes.removed, f"source files are gone since the last run; {done.get(settings.on_removed)}"),
+        (changes.damaged, "files of the output are damaged, lack their shards, or tell of other rows; made again"),
+    ):
+        if paths:
+            _console.print(f"{len(paths):,} {what}: {', '.join(paths[:3])}{', …' if len(paths) > 3 else ''}")
+
+
 def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> None:
     table = Table("bucket", "shards", "rows", "tokens", "padding", title="shards")
     for column in table.columns:
@@ -332,6 +399,12 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
         table.add_row(bucket, *row, f"{facts['padding_share']:.1%}")
     counts = Counter(manifest["counts"])
     _console.print(table)
+    if "bucket_choice" in manifest:
+        choice = manifest["bucket_choice"]
+        shares = [f"{of['padding_share']:.1%}" for of in (choice, choice["equal_width"], choice["powers_of_two"])]
+        _console.print(
+            "padding {} with the chosen buckets, {} with equal widths, {} with powers of two".format(*shares)
+        )
     _console.print(
         f"{counts['documents']:,} documents, {counts['tokens']:,} tokens in {counts['rows']:,} rows, "
         f"{counts['text_bytes'] / 1e6:,.1f} MB of text; this run {num_bytes / 1e6:,.1f} MB in {seconds:.1f} s, "
@@ -340,12 +413,14 @@ def _show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> N
     remarks = {
         "null_documents": "documents without text were left out",
         "empty_documents": "empty documents were left out",
+        "quarantined_documents": "bad documents were left out and are listed in _quarantine/",
+        "duplicate_documents": "documents are equal to one before them and were left out",
         "skipped_documents": "documents that are not UTF-8 were left out",
         "replaced_documents": "documents that are not UTF-8 got U+FFFD for their bad bytes",
         "surrogate_documents": "documents held lone surrogates, which became U+FFFD",
-        "split_documents": "documents were longer than the longest bucket and were split",
-        "truncated_documents": "documents were longer than the longest bucket and were cut",
-        "dropped_documents": "documents were longer than the longest bucket and were dropped",
+        "split_documents": "documents were longer than the longest row and were split",
+        "truncated_documents": "documents were longer than the longest row and were cut",
+        "dropped_documents": "documents were longer than the longest row and were dropped",
         "special_spellings": "special tokens were spelled out in texts; shards.special_in_text says what that means",
         "unknown_tokens": "characters are not in the vocabulary and became unk",
     }

@@ -13,12 +13,13 @@ from rich.progress import Progress as Bar
 
 from bpe_core.merge_loop import MergeLoop, Progress
 from bpe_core.merges import Merges, learn_merges
-from bpe_core.model import extended, size_to_learn, spellings, symbol_pairs
+from bpe_core.model import extended, pairs_to_go_on_from, size_to_learn, spellings
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
+from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
@@ -41,6 +42,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
     settings, train = project.for_training()
+    files.use_flags(beam_args)
     counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
     sources = [] if train.from_counts else find_files(project.corpus)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
@@ -78,7 +80,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         )
     for name, text in tokenizer.files().items():
         files.write_text(files.join(train.output, name), text)
-    corpus_totals = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("totals", {})
+    counted = read_json(files.join(counts_folder, MANIFEST)) or {}
     files.delete(files.join(train.output, _CHECKPOINT))
     write_json(
         files.join(train.output, MANIFEST),
@@ -87,10 +89,12 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
             "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
             "versions": versions(),
             "corpus": {
-                **corpus_totals,
+                **counted.get("totals", {}),
+                "duplicates": counted.get("duplicates"),
                 "distinct_words_trained_on": word_counts.num_rows,
                 "pruned_by_min_count": pruned,
             },
+            "quarantine": counted.get("quarantine", {}),
             "merges": _merges_summary(merges),
         },
     )
@@ -99,18 +103,22 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
 
 
 def _delete_output(folder: str, keep_counts: bool) -> None:
-    """Deletes what job 1 writes, the manifest first; anything else in the folder stays.
+    """Deletes what job 1 writes, the manifests first; anything else in the folder stays.
 
     Word counts stay where training is from counts: they may be the very ones, and the corpus may be gone.
     """
-    names = [MANIFEST, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT]
-    names += [files.TEMPORARY] if keep_counts else [WORD_COUNTS_FOLDER, files.TEMPORARY]
+    files.delete(files.join(folder, MANIFEST))
+    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT, files.TEMPORARY]
+    if not keep_counts:
+        files.delete(files.join(folder, WORD_COUNTS_FOLDER, MANIFEST))
+        names.append(WORD_COUNTS_FOLDER)
     files.delete(*(files.join(folder, name) for name in names))
 
 
 def _settings(project: Project) -> dict[str, Any]:
     """The settings that the output depends on: not where it goes, nor how the job runs."""
-    content = project.model_dump(mode="json", include={"corpus", "tokenizer", "train"})
+    content = project.model_dump(mode="json", include={"tokenizer", "train"})
+    content["corpus"] = project.corpus.identity
     for name in ("output", "checkpoint_seconds", "from_counts", "start_from"):
         content["train"].pop(name)
     return content
@@ -164,7 +172,7 @@ def _count(
     """Counts the corpus into `folder`, unless that was done before."""
     _, train = project.for_training()
     identity = {
-        "corpus": project.corpus.model_dump(mode="json"),
+        "corpus": project.corpus.identity,
         "words": _to_json(words),
         "num_partitions": train.num_partitions,
         "inputs": _inputs(sources),
@@ -177,11 +185,26 @@ def _count(
     files.delete(folder)
     tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
-    counting = CountWords(project.corpus, words, train.num_partitions)
+    duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
+    counting = CountWords(project.corpus, words, train.num_partitions, folder)
     started = time.perf_counter()
+    duplicates = None
+    if project.corpus.deduplicate == "exact":
+        fingerprints = {source.path: source.fingerprint for source in sources}
+        with _console.status("looking for duplicates"):
+            duplicates = find_duplicates(
+                {task_name(task): task for task in tasks},
+                fingerprints,
+                project.corpus,
+                words,
+                duplicates_folder,
+                project.run,
+                beam_args=beam_args,
+            ).content()
+        delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
-        run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting, folder), project.run, beam_args)
-    totals = finish_word_counts(folder, identity)
+        run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), project.run, beam_args)
+    totals = finish_word_counts(folder, identity, project.corpus, duplicates)
     seconds = time.perf_counter() - started
     _console.print(
         f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "
@@ -195,7 +218,7 @@ def _learn(project: Project, start: Tokenizer | None, word_counts: pa.Table, ide
     special_tokens = spellings(settings.special_tokens)
     first: list[int] = []
     if start:
-        first = symbol_pairs(start.model).ravel().tolist()
+        first = pairs_to_go_on_from(start.model).ravel().tolist()
         special_tokens = list(start.special_tokens)
         if vocab_size is not None:
             vocab_size = size_to_learn(start.model, vocab_size)

@@ -1,9 +1,10 @@
 """Word counts of a corpus: counted batch by batch, added up by partition, kept as Parquet."""
 
 import io
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import apache_beam as beam
@@ -17,8 +18,11 @@ from bpe_core.words import Words
 from pipelines import files
 from pipelines.config import Corpus
 from pipelines.corpus import Task
+from pipelines.deduplicate import DUPLICATES_FOLDER, LeftOut, task_name
 from pipelines.documents import read_corpus, read_task
-from pipelines.manifest import MANIFEST, read_json, write_json
+from pipelines.manifest import MANIFEST, fingerprint, read_json, write_json
+from pipelines.mixing import mixed, sources_of
+from pipelines.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 
 _MOST_WORDS_HELD = 1 << 20
 """Different words that a worker holds before it passes their counts on."""
@@ -39,32 +43,44 @@ class CountWords(beam.PTransform):
 
     In:  `Task`.
     Out: `(partition, word counts)`, each word in one partition, once; and `(TOTALS, what read_task counted)`.
+
+    The bad rows of each task go to a file in `folder/_quarantine`.
     """
 
     corpus: Corpus
     words: Words
     num_partitions: int
+    folder: str
 
     def expand(self, tasks: beam.PCollection[Task]) -> beam.PCollection[tuple[int, bytes]]:
-        count = _CountTask(self.corpus, self.words, self.num_partitions)
+        count = _CountTask(self.corpus, self.words, self.num_partitions, self.folder)
         return tasks | "CountTasks" >> beam.ParDo(count) | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts())
 
 
 class _CountTask(beam.DoFn):
     """Counts one task; what it holds is bounded, so a task may be of any size."""
 
-    def __init__(self, corpus: Corpus, words: Words, num_partitions: int) -> None:
+    def __init__(self, corpus: Corpus, words: Words, num_partitions: int, folder: str) -> None:
         self._corpus = corpus
         self._words = words
         self._num_partitions = num_partitions
+        self._folder = folder
 
     def process(self, task: Task) -> Iterator[tuple[int, bytes]]:
         totals: Counter[str] = Counter()
         counter = WordCounter(self._words)
-        for batch in read_task(task, self._corpus, totals):
-            counter.add(batch.texts)
-            if len(counter) > _MOST_WORDS_HELD:
-                yield from self._partitions(counter)
+        temporary = files.join(self._folder, files.TEMPORARY, f"{uuid.uuid4().hex}-quarantine.parquet")
+        with Quarantine(self._corpus, totals, temporary) as quarantine:
+            left_out = LeftOut.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), task_name(task))
+            documents = read_task(task, self._corpus, totals, quarantine=quarantine)
+            for batch in mixed(left_out.filter(documents, totals), self._corpus, totals):
+                counter.add(batch.texts)
+                if len(counter) > _MOST_WORDS_HELD:
+                    yield from self._partitions(counter)
+        if quarantine.has_file:
+            # By what the task is, so that a second attempt replaces the file of the first.
+            name = f"part-{fingerprint([asdict(extent) for extent in task])[:16]}.parquet"
+            files.publish([(temporary, files.join(self._folder, QUARANTINE_FOLDER, name))])
         yield from self._partitions(counter)
         totals["words"] = counter.num_words
         yield TOTALS, _to_bytes(pa.table([list(map(str.encode, totals)), list(totals.values())], WORD_COUNTS))
@@ -145,37 +161,45 @@ def _write_partition(partition_counts: tuple[int, bytes], folder: str, num_parti
     name = f"part-{index:05d}-of-{num_partitions:05d}.parquet"
     sink = io.BytesIO()
     pq.write_table(_to_table(counts), sink, compression="zstd")
-    temporary = files.join(folder, files.TEMPORARY, name)
-    with files.create_raw(temporary) as file:
-        file.write(sink.getbuffer())
-    files.publish([(temporary, files.join(folder, name))])
+    files.write_bytes(files.join(folder, name), sink.getbuffer())
     return name
 
 
-def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWords, folder: str) -> None:
+def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWords) -> None:
     """Adds to a pipeline what counts tasks into a folder of word counts."""
     counts = pipeline | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "CountWords" >> counting
-    counts | "WriteWordCounts" >> WriteWordCounts(folder, counting.num_partitions)
+    counts | "WriteWordCounts" >> WriteWordCounts(counting.folder, counting.num_partitions)
 
 
 def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
     """Returns the word counts of a corpus, counted in this process and held in its memory."""
     counter = WordCounter(words)
-    for batch in read_corpus(corpus):
+    for batch in mixed(read_corpus(corpus), corpus, Counter()):
         counter.add(batch.texts)
     return counter.take()
 
 
-def finish_word_counts(folder: str, identity: dict[str, Any]) -> dict[str, int]:
+def finish_word_counts(
+    folder: str, identity: dict[str, Any], corpus: Corpus, duplicates: dict[str, Any] | None = None
+) -> dict[str, int]:
     """Writes the manifest that makes a folder of word counts whole, and returns the totals of the corpus in it.
 
-    `identity` is what the words were counted from.
+    `identity` is what the words were counted from, `duplicates` what of it was left out.
+
+    Raises:
+        BadInputError: more documents were quarantined than the settings allow.
     """
-    totals = read_json(files.join(folder, _TOTALS)) or {}
+    totals, by_source = sources_of(read_json(files.join(folder, _TOTALS)) or {}, corpus)
+    whole = {**identity, "totals": totals, **({"sources": by_source} if by_source else {})}
     names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
-    write_json(files.join(folder, MANIFEST), {**identity, "totals": totals, "files": names})
+    check_limits(Counter(totals), corpus)
+    bad = [_name(metadata) for metadata in files.match(files.join(folder, QUARANTINE_FOLDER, "*.parquet"))]
+    quarantine = quarantine_summary(Counter(totals), [f"{QUARANTINE_FOLDER}/{name}" for name in bad])
+    write_json(
+        files.join(folder, MANIFEST), {**whole, "quarantine": quarantine, "duplicates": duplicates, "files": names}
+    )
     files.delete(files.join(folder, _TOTALS), files.join(folder, files.TEMPORARY))
-    return dict(totals)
+    return totals
 
 
 def _name(metadata: Any) -> str:
@@ -187,10 +211,18 @@ def find_word_counts(folder: str) -> list[FileMetadata]:
 
     Raises:
         FileNotFoundError: it is not a folder of word counts.
+        ValueError: its files are not those that its manifest lists.
     """
     found = files.match(files.join(folder, "*.parquet"))
-    if not found and read_json(files.join(folder, MANIFEST)) is None:
+    manifest = read_json(files.join(folder, MANIFEST))
+    if not found and manifest is None:
         raise FileNotFoundError(f"{folder}: there are no word counts (*.parquet with the columns word and count)")
+    if manifest is not None:
+        changed = sorted(set(map(_name, found)) ^ set(manifest.get("files", map(_name, found))))
+        if changed:
+            raise ValueError(
+                f"{folder}: {changed[0]} is in the folder or in its {MANIFEST}, and not in both; count the corpus again"
+            )
     return found
 
 

@@ -4,6 +4,7 @@ import base64
 import csv
 import json
 import random
+import shutil
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -287,9 +288,12 @@ def test_the_command_prints_findings_and_writes_all_of_them(tmp_path: Path, caps
     np.save(ids, np.arange(260)[::-1])
     command = ["audit", "--tokenizer", str(tmp_path), "--show", "1"]
     written = []
-    for source in (["--corpus", str(texts)], ["--counts", str(counts)]):
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    shutil.copy(ids, shards / "_token_counts.npy")
+    for source, path in ((["--corpus", str(texts)], ids), (["--counts", str(counts)], shards)):
         table, records = tmp_path / "a.csv", tmp_path / "a.json"
-        cli.main([*command, *source, "--id-counts", str(ids), "--json", str(records), "--csv", str(table)])
+        cli.main([*command, *source, "--id-counts", str(path), "--json", str(records), "--csv", str(table)])
         written.append((capsys.readouterr().out, table.read_bytes(), records.read_bytes()))
     assert written[0] == written[1]
     lines = written[0][0].splitlines()

@@ -17,6 +17,9 @@ from bpe_core import Tokenizer
 from pipelines import cli
 from pipelines.config import Project
 from pipelines.known_answers import known_answer_documents
+from pipelines.outcome import Outcome
+from pipelines.plan import Changes
+from pipelines.tokenize_corpus import Tokenized
 
 ROOT = Path(__file__).parent.parent
 
@@ -93,7 +96,7 @@ def test_train_and_tokenize_the_quickstart(tmp_path: Path, capsys: pytest.Captur
         (language, f"{text} </s>") for language, text in known_answer_documents()
     ]
     assert capsys.readouterr().out == ""
-    cli.main(["tokenize", "--config", str(config), *QUIET])
+    assert exit_code("tokenize", "--config", str(config), *QUIET) == 3
     assert "nothing to do" in capsys.readouterr().err
 
 
@@ -121,8 +124,14 @@ def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
     seen: list[tuple[Project, Sequence[str]]] = []
-    name = {"train": "train_tokenizer", "tokenize": "tokenize_corpus", "sweep": "sweep"}[job]
-    monkeypatch.setattr(cli, name, lambda project, beam_args: seen.append((project, beam_args)))
+    done = Tokenized(Outcome.DONE, 0, 0, Changes(), {"counts": {}})
+    name = {"train": "train_tokenizer", "tokenize": "run_tokenizing", "sweep": "sweep"}[job]
+
+    def run(project: Project, beam_args: Sequence[str], run_id: str | None = None) -> Tokenized:
+        seen.append((project, beam_args))
+        return done
+
+    monkeypatch.setattr(cli, name, run)
     settings = ["--tokenizer.vocab_size", "300", "--run.workers=3"]
     cli.main([job, "--config", project_file(tmp_path), *settings, "--", "--runner=SparkRunner", "--", "--x", "1"])
     cli.main([job, *settings, "--config", project_file(tmp_path)])
@@ -372,12 +381,12 @@ def test_an_error_in_a_worker_is_told_with_its_file_and_row_and_no_traceback(
         corpus={"files": str(tmp_path / "bad.parquet")},
         shards={"output": str(tmp_path / "shards"), "tokenizer": str(tmp_path / "given")},
     )
-    assert exit_code(job, "--config", path, *QUIET) == 1
+    assert exit_code(job, "--config", path, *QUIET) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
         f"tokenmill: {tmp_path}/bad.parquet, row 1: the text is not UTF-8 (invalid start byte at byte 0: "
-        r"b'\xff\xfe'). Set corpus.on_invalid_utf8 to replace or skip" + "\n"
+        r"b'\xff\xfe'). Set corpus.on_invalid_utf8 to replace, skip or quarantine" + "\n"
     )
     # What Beam logs goes to the terminal too, where it is not pytest that takes it.
     assert "Traceback" not in caplog.text

@@ -60,7 +60,7 @@ def test_one_file_may_be_written_without_a_list(tmp_path: Path) -> None:
         ({"shards": {"output": "o", "carries": ["x"]}}, "shards.carries: no such setting; did you mean carry?"),
         (
             {"run": {"zzz": 2}},
-            "run.zzz: no such setting; there are workers, overwrite, progress",
+            "run.zzz: no such setting; there are workers, overwrite, progress, lock_seconds, metrics",
         ),
     ],
 )
@@ -207,7 +207,7 @@ def test_the_smallest_vocabulary_holds_bytes_and_special_tokens(tmp_path: Path) 
         ({"overlap": 2, "on_overflow": "drop"}, "overlap is 2, which is for on_overflow: split, not drop"),
         (
             {"overlap": 8, "bucket_lengths": [4, 8]},
-            "overlap is 8; it must be less than the longest bucket, 8",
+            "overlap is 8; it must be less than the longest row, 8",
         ),
         (
             {"carry": ["lang", "labels"]},
@@ -420,7 +420,9 @@ def test_a_manifest_that_is_not_json_is_named_and_one_that_is_not_there_is_none(
     path = tmp_path / "_manifest.json"
     assert read_json(str(path)) is None
     path.write_text('{"a": ')
-    with pytest.raises(ValueError, match=r"_manifest\.json is not JSON .*; delete the output folder and run again"):
+    with pytest.raises(
+        ValueError, match=r"_manifest\.json is not JSON .*; delete this file and run the job that wrote it again"
+    ):
         read_json(str(path))
 
 

@@ -608,3 +608,53 @@ def test_a_batch_stays_small_where_long_documents_stand_together(tmp_path: Path)
     assert max(sum(map(len, batch.texts.to_pylist())) for batch in batches) < (8 << 20) + 1_000_000
     assert [text for batch in batches for text in batch.texts.to_pylist()] == texts
     assert [row for batch in batches for row in batch.rows.tolist()] == list(range(len(texts)))
+
+
+def test_globs_pass_over_hidden_files_that_they_do_not_spell_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "_root"
+    for name in ("a.txt", ".b.txt", "_c.txt", "_d/e.txt", ".f/g.txt", "h/i.txt", "h/_j.txt", "h/.k/l.txt"):
+        written(root / name, b"-")
+    assert found(root, "*.txt") == ["a.txt"]
+    assert found(root, "*") == ["a.txt"]
+    assert found(root, "**") == found(root, "**/*.txt") == ["a.txt", "h/i.txt"]
+    assert found(root, "*/*.txt") == ["h/i.txt"]
+    assert found(root, "_*.txt") == ["_c.txt"]
+    assert found(root, "_d/*") == ["_d/e.txt"]
+    assert found(root, "*/.k/*") == ["h/.k/l.txt"]
+    assert found(root, "_c.txt", ".f") == [".f/g.txt", "_c.txt"]
+    monkeypatch.chdir(root)
+    assert [source.path for source in find_files(Corpus(files=("*.txt", "../_root/h/*")))] == [
+        "../_root/h/i.txt",
+        "./a.txt",
+    ]
+
+
+def test_files_and_folders_whose_names_hold_brackets_can_be_named(tmp_path: Path) -> None:
+    for name in ("a[1].txt", "a(1].txt", "a1.txt", "b[2]/c.txt", "b(2]/d.txt", "b[2]/[e].txt", "[f.txt"):
+        written(tmp_path / name, b"-")
+    assert found(tmp_path, "a[1].txt") == ["a1.txt"]  # A glob, as long as it matches.
+    (tmp_path / "a1.txt").unlink()
+    assert found(tmp_path, "a[1].txt") == ["a[1].txt"]
+    assert found(tmp_path, "b[2]") == found(tmp_path, "b[2]/") == ["b[2]/[e].txt", "b[2]/c.txt"]
+    assert found(tmp_path, "[f.txt") == ["[f.txt"]
+    assert read(tmp_path / "b[2]" / "[e].txt").texts == ["-"]
+    with pytest.raises(FileNotFoundError, match="nothing matches"):
+        found(tmp_path, "a[2].txt")
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2"])
+def test_every_whole_line_before_the_break_of_a_compressed_file_is_kept(tmp_path: Path, suffix: str) -> None:
+    chance = random.Random(5)
+    lines = [chance.randbytes(chance.randrange(1, 9000)).hex() for _ in range(600)]
+    content = COMPRESS[suffix]("".join(line + "\n" for line in lines).encode())
+    path = written(tmp_path / f"a.txt{suffix}", content[:-30])
+    documents = read(path, text_document="line", on_unreadable="quarantine")
+    num_kept = len(documents.texts)
+    assert documents.texts == lines[:num_kept]
+    assert num_kept > 300
+    assert documents.counts["quarantined_unreadable"] == 1
+    assert documents.counts["documents"] == num_kept + 1
+    whole = written(tmp_path / f"b.txt{suffix}", content)
+    assert read(whole, text_document="line").texts == lines

@@ -188,7 +188,7 @@ SWEEP = {
 def test_what_is_not_there_is_left_out_with_a_sentence(tmp_path: Path) -> None:
     figures = run_report(tmp_path)["figures"]
     absent = {name: figure["absent"] for name, figure in figures.items() if "absent" in figure}
-    assert list(absent) == ["sizes", "whole", "languages", "buckets", "audit"]
+    assert list(absent) == ["sizes", "whole", "languages", "buckets", "uses", "audit"]
     assert "that tokenmill sweep writes" in absent["sizes"]
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     assert page.count("No sweep over vocabulary sizes was made") == 3
@@ -286,6 +286,13 @@ def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None
     figures = json.loads((tmp_path / "report" / "report.json").read_text())["figures"]
     assert figures["buckets"]["rows"] == [[16, 1, 2, 22, 10, 0.3125]]
     assert figures["buckets"]["summary"] == "2 rows hold 22 tokens and 10 of padding, 31.2% of all."
+    uses = figures["uses"]
+    assert sum(row[2] for row in uses["rows"]) == 22
+    assert [row[2] for row in uses["rows"]] == sorted(row[2] for row in uses["rows"])
+    unused = sum(row[2] == 0 for row in uses["rows"])
+    assert uses["summary"].startswith(
+        f"In 22 tokens of training data, {unused} of {len(uses['rows'])} entries do not occur and "
+    )
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     # The start of documents of the corpus is shown, and the project's name.
     assert "corpus.jsonl, row 0: " in page
@@ -293,6 +300,7 @@ def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None
     Tokenizer.train(["other"], num_merges=2, special_tokens={"eos": "<end>"}).save(tmp_path / "other")
     main(["report", "--config", config, "--report.tokenizer", str(tmp_path / "other")])
     figures = json.loads((tmp_path / "report" / "report.json").read_text())["figures"]
+    assert figures["uses"]["absent"] == figures["buckets"]["absent"]
     assert figures["buckets"]["absent"] == "The training data was written with another tokenizer."
     assert not (tmp_path / "report" / "buckets.csv").exists()
 

@@ -1,5 +1,6 @@
 """Job 2: what the shards hold, that they are whole, and how a run is taken up wherever the one before it ended."""
 
+import hashlib
 import os
 import random
 import re
@@ -340,6 +341,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"begin_token": True},
     {"end_token": False},
     {"labels": True},
+    {"layout": "packed"},
+    {"shuffle_seed": 1},
     {"carry": ("id",)},
     {"provenance": False},
     {"task_bytes": 2500},
@@ -359,8 +362,9 @@ def test_every_setting_has_an_effect(
 
 
 def test_every_setting_is_tried_above() -> None:
-    tried_below = {"special_in_text"}
-    tried = {name for changed in SETTINGS for name in changed} | tried_below
+    # In test_incremental.py the second two, in test_rows.py the last two.
+    tried_elsewhere = {"special_in_text", "on_changed", "on_removed", "buckets", "row_length"}
+    tried = {name for changed in SETTINGS for name in changed} | tried_elsewhere
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
 
 
@@ -414,7 +418,7 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
     assert sorted(listed) == sorted(shards_in(finished))
     tasks = read_json(f"{finished}/_plan.json")["tasks"]
     assert len(tasks) > 5
-    entries = {f"_tasks/{name}.json" for name in tasks}
+    entries = {f"_tasks/{name}.{what}" for name in tasks for what in ("json", "token_counts.parquet")}
     assert set(contents(finished)) == {
         *listed,
         *entries,
@@ -422,6 +426,7 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
         "_manifest.json",
         "_plan.json",
         "_SUCCESS",
+        "_token_counts.npy",
     }
     assert {path.name for path in finished.rglob("*") if path.is_dir()} == {*(f"bucket={n}" for n in BUCKETS), "_tasks"}
     for shard in manifest["shards"]:
@@ -430,6 +435,7 @@ def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path
         assert shard["rows"] == table.num_rows
         assert shard["tokens"] == sum(table["length"].to_pylist())
         assert shard["bytes"] == (finished / shard["path"]).stat().st_size
+        assert shard["sha256"] == hashlib.sha256((finished / shard["path"]).read_bytes()).hexdigest()
     for bucket, facts in manifest["buckets"].items():
         of_bucket = [shard for shard in manifest["shards"] if shard["bucket"] == int(bucket)]
         rows, tokens = (sum(shard[key] for shard in of_bucket) for key in ("rows", "tokens"))
@@ -629,7 +635,8 @@ def test_a_corpus_without_text_gives_no_shards(tokenizer: Path, tmp_path: Path, 
     assert manifest["counts"].get("documents", 0) == len(texts) == parts_of_documents(manifest["counts"])
     assert (manifest["buckets"], manifest["shards"]) == ({}, [])
     assert set(contents(tmp_path / "out")) == {
-        *(".huggingface.yaml", "_SUCCESS", "_manifest.json", "_plan.json", "_tasks/00000.json"),
+        *(".huggingface.yaml", "_SUCCESS", "_manifest.json", "_plan.json", "_token_counts.npy"),
+        *("_tasks/00000.json", "_tasks/00000.token_counts.parquet"),
     }
 
 
@@ -669,7 +676,7 @@ def test_a_finished_output_is_left_as_it_is(
 
 
 def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(path.read_bytes()[:-2])
 
 
 @pytest.mark.parametrize(
@@ -678,6 +685,9 @@ def cut_short(path: Path) -> None:
         ("bucket=16/part-00003.parquet", Path.unlink),
         ("bucket=16/part-00003.parquet", cut_short),
         ("_tasks/00003.json", Path.unlink),
+        ("_tasks/00003.json", cut_short),
+        ("_tasks/00003.json", lambda path: path.write_text("[]")),
+        ("_tasks/00003.token_counts.parquet", Path.unlink),
     ],
 )
 def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
@@ -691,23 +701,34 @@ def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
     after = times(tmp_path)
     again = {path for path in before if after[path] != before[path]}
     shards = {shard["path"] for shard in read_json(f"{tmp_path}/_tasks/00003.json")["shards"]}
-    assert again == {*shards, "_tasks/00003.json", "_plan.json", "_manifest.json", ".huggingface.yaml", "_SUCCESS"}
+    assert again == {
+        *(*shards, "_tasks/00003.json", "_tasks/00003.token_counts.parquet"),
+        *("_plan.json", "_manifest.json", "_token_counts.npy", ".huggingface.yaml", "_SUCCESS"),
+    }
 
 
-def test_an_entry_that_was_cut_off_is_named(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
-    tokenize_corpus(project(corpus, tokenizer, tmp_path))
-    entry = tmp_path / "_tasks" / "00003.json"
-    entry.write_bytes(entry.read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"_tasks/00003\.json is not JSON"):
-        tokenize_corpus(project(corpus, tokenizer, tmp_path))
-
-
-@pytest.mark.parametrize("name", ["_manifest.json", "_SUCCESS"])
-def test_a_mark_of_the_finished_output_that_is_gone_is_made_again(
-    corpus: Path, tokenizer: Path, tmp_path: Path, finished: Path, name: str
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("_manifest.json", Path.unlink),
+        ("_SUCCESS", Path.unlink),
+        ("_plan.json", Path.unlink),
+        ("_manifest.json", cut_short),
+        ("_plan.json", lambda path: path.write_text("{")),
+    ],
+)
+def test_a_file_about_the_finished_output_that_is_gone_or_damaged_is_made_again(
+    corpus: Path,
+    tokenizer: Path,
+    tmp_path: Path,
+    finished: Path,
+    name: str,
+    damage: Callable[[Path], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path))
-    (tmp_path / name).unlink()
+    damage(tmp_path / name)
+    monkeypatch.setattr(job, "run_pipeline", no_pipeline)  # No task is done again.
     manifest = tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert contents(tmp_path) == contents(finished)
     assert manifest == read_json(f"{finished}/_manifest.json")
@@ -770,7 +791,7 @@ def test_another_tokenizer_or_other_settings_are_refused(
             'settings.corpus.on_invalid_utf8: "fail" before, "skip" now',
         ),
     ]:
-        with pytest.raises(ValueError, match="was made with another tokenizer, other settings, or from") as caught:
+        with pytest.raises(ValueError, match="was made with another tokenizer or other settings") as caught:
             tokenize_corpus(settings)
         assert message in str(caught.value)
         assert "--run.overwrite true" in str(caught.value)
@@ -820,7 +841,9 @@ def test_a_task_that_did_not_finish_is_named(
     corpus: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "run_pipeline", lambda *_: None)
-    with pytest.raises(ValueError, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"):
+    with pytest.raises(
+        PipelineFailed, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"
+    ):
         tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert set(contents(tmp_path)) == {"_plan.json"}
 
@@ -831,10 +854,12 @@ def test_a_task_that_did_not_finish_is_named(
 def test_a_task_output_names_its_shards_only_when_it_is_finished(tmp_path: Path) -> None:
     settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,))
     output = TaskOutput(str(tmp_path), "00000", RowFormat(settings, pa.schema([]), 70_001))
-    output.add(4, np.array([70_000, 1, 2], np.int32), np.array([1, 2]), {})
+    output.add(4, pa.table({"ids": pa.array([[70_000], [1, 2]], pa.large_list(pa.int32()))}))
     assert [name.split("/")[0] for name in contents(tmp_path)] == ["_temporary"]
-    output.finish(Counter(documents=2))
-    assert set(contents(tmp_path)) == {"bucket=4/part-00000.parquet", "_tasks/00000.json"}
+    output.finish(Counter(documents=2), "key")
+    assert set(contents(tmp_path)) == {
+        *("bucket=4/part-00000.parquet", "_tasks/00000.json", "_tasks/00000.token_counts.parquet")
+    }
     assert [row["input_ids"] for row in rows_in(tmp_path)] == [[70_000, *[70_001] * 3], [1, 2, *[70_001] * 2]]
     assert read_json(f"{tmp_path}/_tasks/00000.json")["counts"] == {"documents": 2}
 
@@ -845,7 +870,7 @@ def test_a_task_output_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     def fail_within() -> None:
         with output:
-            output.add(4, np.array([1], np.int32), np.array([1]), {})
+            output.add(4, pa.table({"ids": pa.array([[1]], pa.large_list(pa.int32()))}))
             raise ValueError("in the block")
 
     with pytest.raises(ValueError, match="in the block"):

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -647,6 +648,18 @@ def test_word_counts_that_changed_are_refused_even_at_the_same_size(tmp_path: Pa
     assert path.stat().st_size == size
     with pytest.raises(ValueError, match=r"was made from another corpus .*a\.parquet\.\w+: .* before, .* now"):
         train_tokenizer(settings)
+
+
+@pytest.mark.parametrize("change", ["missing", "more"])
+def test_word_counts_other_than_their_manifest_says_are_refused(tmp_path: Path, trained: Path, change: str) -> None:
+    counts = tmp_path / "counts"
+    shutil.copytree(trained / "word_counts", counts)
+    part = min(counts.glob("*.parquet"))
+    named = part if change == "missing" else Path(shutil.copy(part, counts / "part-9.parquet"))
+    if change == "missing":
+        part.unlink()
+    with pytest.raises(ValueError, match=f"counts: {named.name} is in the folder or in its _manifest.json, and not in"):
+        train_tokenizer(project("x", tmp_path / "out", train={"from_counts": str(counts)}))
 
 
 def test_word_counts_that_are_not_there_or_lack_a_column_are_named(tmp_path: Path) -> None:

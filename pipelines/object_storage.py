@@ -1,0 +1,231 @@
+"""Files on `s3://`: Beam's file system with one client for the process, whole files or none, and pinned reads."""
+
+import io
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, BinaryIO, cast
+
+from apache_beam.io.aws.clients.s3 import boto3_client
+from apache_beam.io.aws.s3filesystem import S3FileSystem
+from apache_beam.io.aws.s3io import parse_s3_path
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata, MatchResult
+from apache_beam.io.filesystemio import Downloader, DownloaderStream, Uploader, UploaderStream
+from apache_beam.options.pipeline_options import PipelineOptions, S3Options
+
+_FLAGS = (
+    *("endpoint_url", "region_name", "access_key_id", "secret_access_key", "session_token"),
+    *("api_version", "verify", "disable_ssl"),
+)
+_READ_BYTES = 4 << 20
+_PART_BYTES = 8 << 20
+_WRITE_BYTES = 1 << 20
+_MOST_DELETED_AT_ONCE = 1000
+_THREADS = 8
+
+
+class S3(S3FileSystem):
+    """Beam's file system for `s3://`, with its own access to the store.
+
+    Beam makes a new client for each call, a third of a second, cannot write an empty file, and reads on in a file that
+    was replaced meanwhile. Here a file is seen when it is closed and not before, a small one costs one request, and
+    reading a file that has been replaced since it was opened is an error.
+
+    Every method raises OSError, with the path and the store's answer, when the store refuses.
+    """
+
+    def __init__(self, options: PipelineOptions) -> None:
+        super().__init__(options)
+        self._client = _client(options)
+
+    @classmethod
+    def scheme(cls) -> str:
+        """Beam looks its file systems up by this, and refuses two for `s3`."""
+        return "s3 with one client"
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file of this name; there are no folders."""
+        return _head(self._client, path) is not None
+
+    def match(self, patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
+        """As Beam's, but a plain name is asked for once: Beam fails if the file goes between two questions."""
+        return [
+            super(S3, self).match([pattern], [limit])[0]
+            if pattern.endswith("/") or set(pattern) & set("*?[")
+            else self._match_one(pattern)
+            for pattern, limit in zip(patterns, limits or [None] * len(patterns), strict=True)
+        ]
+
+    def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Copies each file, so that the target is replaced at once and whole, then deletes the sources."""
+        with ThreadPoolExecutor(_THREADS) as threads:
+            list(threads.map(self._copy_one, sources, targets))
+        self.delete(sources)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes files, in no order; what is not there is passed over."""
+        by_bucket: dict[str, list[str]] = {}
+        for path in paths:
+            bucket, key = parse_s3_path(path)
+            by_bucket.setdefault(bucket, []).append(key)
+        for bucket, keys in by_bucket.items():
+            for start in range(0, len(keys), _MOST_DELETED_AT_ONCE):
+                objects = [{"Key": key} for key in keys[start : start + _MOST_DELETED_AT_ONCE]]
+                with _named(f"s3://{bucket}/{objects[0]['Key']}"):
+                    answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+                for error in answer.get("Errors", []):
+                    raise OSError(f"s3://{bucket}/{error['Key']}: not deleted: {error['Code']} {error['Message']}")
+
+    def _match_one(self, path: str) -> MatchResult:
+        head = _head(self._client, path)
+        found = [FileMetadata(path, head["ContentLength"], head["LastModified"].timestamp())] if head else []
+        return MatchResult(path, found)
+
+    def _list(self, prefix: str) -> Iterator[FileMetadata]:
+        bucket, start = parse_s3_path(prefix, object_optional=True)
+        with _named(prefix):
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=start):
+                for found in page.get("Contents", []):
+                    path = f"s3://{bucket}/{found['Key']}"
+                    yield FileMetadata(path, found["Size"], found["LastModified"].timestamp())
+
+    def _path_open(
+        self,
+        path: str,
+        mode: str,
+        mime_type: str = "application/octet-stream",
+        compression_type: str = CompressionTypes.UNCOMPRESSED,
+    ) -> BinaryIO:
+        assert compression_type == CompressionTypes.UNCOMPRESSED
+        if mode == "wb":
+            stream = UploaderStream(_Upload(self._client, path, mime_type))
+            return cast(BinaryIO, io.BufferedWriter(stream, buffer_size=_WRITE_BYTES))
+        stream = DownloaderStream(_Download(self._client, path), read_buffer_size=_READ_BYTES)
+        return cast(BinaryIO, io.BufferedReader(stream, buffer_size=_READ_BYTES))
+
+    def _copy_one(self, source: str, target: str) -> None:
+        (from_bucket, from_key), (to_bucket, to_key) = parse_s3_path(source), parse_s3_path(target)
+        with _named(f"{source} to {target}"):
+            self._client.copy({"Bucket": from_bucket, "Key": from_key}, to_bucket, to_key)
+
+
+class _Download(Downloader):
+    """Reads ranges of one version of a file."""
+
+    def __init__(self, client: Any, path: str) -> None:
+        head = _head(client, path)
+        if head is None:
+            raise FileNotFoundError(f"{path}: no such file")
+        self._client = client
+        self._path = path
+        self._size, self._version = head["ContentLength"], head["ETag"]
+
+    @property
+    def size(self) -> int:
+        return int(self._size)
+
+    def get_range(self, start: int, end: int) -> bytes:
+        bucket, key = parse_s3_path(self._path)
+        with _named(self._path):
+            answer = self._client.get_object(
+                Bucket=bucket, Key=key, Range=f"bytes={start}-{end - 1}", IfMatch=self._version
+            )
+            return bytes(answer["Body"].read())
+
+
+class _Upload(Uploader):
+    """Writes a file: a small one in one request, a large one in parts, which the store joins at the end."""
+
+    def __init__(self, client: Any, path: str, mime_type: str) -> None:
+        self._client = client
+        self._path = path
+        self._type = mime_type
+        bucket, key = parse_s3_path(path)
+        self._target: dict[str, Any] = {"Bucket": bucket, "Key": key}
+        self._waiting = bytearray()
+        self._parts: list[dict[str, Any]] = []
+        self._upload: dict[str, Any] | None = None
+        self._failed = False
+
+    def put(self, data: memoryview) -> None:
+        self._waiting += data
+        if len(self._waiting) >= _PART_BYTES:
+            with self._failing_for_good():
+                self._send_part()
+
+    def finish(self) -> None:
+        if self._failed:
+            raise OSError(f"{self._path}: not written, as sending a part of it failed")
+        with self._failing_for_good():
+            if self._upload is None:
+                self._client.put_object(**self._target, Body=bytes(self._waiting), ContentType=self._type)
+                return
+            if self._waiting:
+                self._send_part()
+            self._client.complete_multipart_upload(**self._upload, MultipartUpload={"Parts": self._parts})
+
+    def _send_part(self) -> None:
+        if self._upload is None:
+            answer = self._client.create_multipart_upload(**self._target, ContentType=self._type)
+            self._upload = {**self._target, "UploadId": answer["UploadId"]}
+        number = len(self._parts) + 1
+        answer = self._client.upload_part(**self._upload, PartNumber=number, Body=bytes(self._waiting))
+        self._parts.append({"PartNumber": number, "ETag": answer["ETag"]})
+        self._waiting = bytearray()
+
+    @contextmanager
+    def _failing_for_good(self) -> Iterator[None]:
+        """Closing a stream also sends what waits in it: after a part was lost, that must not make a file."""
+        try:
+            with _named(self._path):
+                yield
+        except BaseException:
+            self._failed = True
+            if self._upload is not None:
+                self._client.abort_multipart_upload(**self._upload)
+                self._upload = None
+            raise
+
+
+_clients: dict[tuple[Any, ...], Any] = {}
+_making = threading.Lock()
+
+
+def _client(options: PipelineOptions) -> Any:
+    """Returns the process's boto3 client for Beam's `--s3_…` flags; boto3 reads what they leave open by itself."""
+    if boto3_client.boto3 is None:
+        raise ModuleNotFoundError("s3:// needs boto3", name="tokenmill[aws]")
+    given = options.view_as(S3Options)
+    # A forked process must not share its parent's connections.
+    key = (os.getpid(), *(getattr(given, f"s3_{name}") for name in _FLAGS))
+    with _making:
+        if key not in _clients:
+            _clients[key] = boto3_client.Client(options).client
+        return _clients[key]
+
+
+def _head(client: Any, path: str) -> dict[str, Any] | None:
+    """Returns what the store says about a file, or None where there is none."""
+    bucket, key = parse_s3_path(path)
+    with _named(path):
+        try:
+            return dict(client.head_object(Bucket=bucket, Key=key))
+        except client.exceptions.ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                return None
+            raise
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Adds the path to the errors of boto3, which say what was asked but not of which file."""
+    # Beam's extra aws brings them, which only those need who have files on s3://.
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (Boto3Error, BotoCoreError, ClientError) as error:
+        raise OSError(f"{what}: {error}") from error
