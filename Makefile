@@ -47,7 +47,7 @@ bench: $(BENCH_READY)  ## time us beside the peers; CORPUS="files", ARGS="--roun
 	$(BENCH)/bin/python benchmarks/bench.py --corpus $(CORPUS) $(ARGS)
 
 test: $(READY)  ## run the tests; ARGS="-k name"
-	$(RUN)/python -m pytest $(ARGS)
+	$(RUN)/python -m pytest -rs $(ARGS)
 
 cluster-up: $(READY)  ## start Dask, Prism and Flink on this machine, print the flags to run jobs there; ARGS="prism"
 	$(RUN)/python tests/cluster.py up $(ARGS)

@@ -295,10 +295,10 @@ def _job_server() -> Path:
             f"-DoutputDirectory={jar.parent}",
             "-Dmdep.useBaseVersion",
         ]
-        said = _run(["mvn", "--batch-mode", "--quiet", *copy])
+        said = _run(["mvn", "--batch-mode", "--quiet", "-Dstyle.color=never", *copy])
         fetched = jar.parent / f"{JOB_SERVER.split(':')[1]}-{BEAM_VERSION}.jar"
         if not fetched.exists():
-            raise Unavailable(f"Maven has no {JOB_SERVER} (or set FLINK_JOB_SERVER_JAR): {said[:300]}")
+            raise Unavailable(f"Maven has no {JOB_SERVER} (or set FLINK_JOB_SERVER_JAR): {said[:200]}")
         fetched.rename(jar)
     return jar
 

@@ -4,6 +4,7 @@ Each cluster is skipped, with the reason, where its programs cannot be had.
 """
 
 import hashlib
+import re
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from apache_beam.options.pipeline_options import PipelineOptions
 from cluster import STARTERS, Cluster, Unavailable, flink_task_managers, start_flink_alone
 
 from pipelines.cli import main
@@ -223,6 +225,16 @@ def test_paths_that_all_workers_can_read_are_taken() -> None:
         check_paths(["build/corpus"], here)
     with pytest.raises(ValueError, match="'build/corpus' is a relative path, and the workers of DataflowRunner"):
         check_paths(["build/corpus"], ["--runner=DataflowRunner"])
+
+
+def test_beam_knows_all_flags_of_the_documentation() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "runners.md").read_text(encoding="utf-8")
+    rows = [row.split() for row in re.findall(r"^\| .*? \| `(--runner=[^`]*)` \|$", page, re.MULTILINE)]
+    assert len(rows) == 6
+    for flags in rows:
+        if "DaskRunner" not in flags[0]:  # Beam learns its options with the runner itself.
+            known = PipelineOptions(flags).get_all_options(drop_default=True)
+            assert {flag.removeprefix("--").partition("=")[0] for flag in flags} == set(known)
 
 
 def test_flink_starts_with_two_task_managers_and_stops(tmp_path: Path) -> None:
