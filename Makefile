@@ -14,10 +14,10 @@ $(READY): pyproject.toml
 	$(RUN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-.PHONY: help env train tokenize sweep verify report bench test lint types check clean
+.PHONY: help env train tokenize sweep verify report bench test cluster-up cluster-down test-cluster lint types check clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(READY)  ## make the environment in .venv
 
@@ -47,7 +47,16 @@ bench: $(BENCH_READY)  ## time us beside the peers; CORPUS="files", ARGS="--roun
 	$(BENCH)/bin/python benchmarks/bench.py --corpus $(CORPUS) $(ARGS)
 
 test: $(READY)  ## run the tests; ARGS="-k name"
-	$(RUN)/python -m pytest $(ARGS)
+	$(RUN)/python -m pytest -rs $(ARGS)
+
+cluster-up: $(READY)  ## start Dask, Prism and Flink on this machine, print the flags to run jobs there; ARGS="prism"
+	$(RUN)/python tests/cluster.py up $(ARGS)
+
+cluster-down: $(READY)  ## stop what cluster-up started
+	$(RUN)/python tests/cluster.py down
+
+test-cluster: $(READY)  ## run the tests on clusters only; ARGS="-k prism"
+	$(RUN)/python -m pytest -rs tests/test_cluster.py $(ARGS)
 
 lint: $(READY)
 	$(RUN)/ruff format --check .

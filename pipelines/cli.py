@@ -28,7 +28,7 @@ from pipelines.outcome import EXIT_CODES, Outcome, RunRecord
 from pipelines.plan import Changes
 from pipelines.report import make_report, visible
 from pipelines.rows import read_tokenizer
-from pipelines.runners import BadInput, PipelineFailed, WorkerLost
+from pipelines.runners import BadInput, PipelineFailed, WorkerLost, check_paths
 from pipelines.shards import read_token_counts
 from pipelines.sweep import sweep
 from pipelines.tokenize_corpus import preview_tokenizing, run_tokenizing
@@ -343,6 +343,7 @@ def _run_job(args: argparse.Namespace, overrides: list[str], beam_args: list[str
     metrics_path = None
     try:
         project = load_project(args.config, overrides, command=f"tokenmill {args.job} --config {args.config}")
+        check_paths(_paths_of_workers(project, args.job), beam_args)
         sections = {
             "train": project.train,
             "tokenize": project.shards,
@@ -390,6 +391,18 @@ def _preview(project: Project, record: RunRecord, *, as_json: bool) -> None:
 
 def _sizes(changes: Changes) -> dict[str, int]:
     return {name: len(paths) for name, paths in asdict(changes).items()}
+
+
+def _paths_of_workers(project: Project, job: str) -> list[str]:
+    """Returns the paths that a job's workers read or write."""
+    paths = list(project.corpus.files)
+    if job == "train":
+        _, train = project.for_training()
+        paths.append(train.output)
+    elif job == "tokenize":
+        shards = project.for_tokenizing()
+        paths += [path for path in (shards.tokenizer, shards.output) if path]
+    return paths
 
 
 def _corpus(args: argparse.Namespace) -> None:

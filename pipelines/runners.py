@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import apache_beam as beam
@@ -63,6 +63,28 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
         raise
     except Exception as error:
         raise _failure(error) from error
+
+
+def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
+    """Refuses relative paths where the workers may have another working folder than the driver.
+
+    Raises:
+        ValueError: with the path. Unrefused, a worker would write to a folder that nobody looks at.
+    """
+    flags = dict(flag.lstrip("-").partition("=")[::2] for flag in beam_args)
+    runner = flags.get("runner", "DirectRunner")
+    environment = flags.get("environment_type", "LOOPBACK" if runner in _RUNNERS_HERE else "DOCKER")
+    if environment == "LOOPBACK":  # The workers are processes of the driver.
+        return
+    for path in paths:
+        if "://" not in path and not os.path.isabs(path):
+            raise ValueError(
+                f"{path!r} is a relative path, and the workers of {runner} have a working folder of their own. "
+                f"Write {os.path.abspath(path)!r} where they share this disk, or the URL of a store that all can reach"
+            )
+
+
+_RUNNERS_HERE = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "PrismRunner")
 
 
 def _local_runner(num_workers: int, options: PipelineOptions) -> FnApiRunner:

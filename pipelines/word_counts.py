@@ -29,13 +29,20 @@ _MOST_WORDS_HELD = 1 << 20
 
 _TOTALS = "_totals.json"
 
+TOTALS = -1
+"""In place of a partition: the counts are what `read_task` counted, with its names as words.
+
+They go the way of the words, not out of a tagged output: so job 1 is one chain of steps with one end, without side
+inputs, which also Beam's plainer runners (Dask) carry out in full.
+"""
+
 
 @dataclass
 class CountWords(beam.PTransform):
     """Counts the words of tasks.
 
     In:  `Task`.
-    Out: `(partition, word counts)`, each word in one partition, once; and under `totals` what `read_task` counted.
+    Out: `(partition, word counts)`, each word in one partition, once; and `(TOTALS, what read_task counted)`.
 
     The bad rows of each task go to a file in `folder/_quarantine`.
     """
@@ -45,14 +52,9 @@ class CountWords(beam.PTransform):
     num_partitions: int
     folder: str
 
-    def expand(self, tasks: beam.PCollection[Task]) -> Any:
-        counted = tasks | "CountTasks" >> beam.ParDo(
-            _CountTask(self.corpus, self.words, self.num_partitions, self.folder)
-        ).with_outputs("totals", main="counts")
-        return {
-            "counts": counted.counts | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts()),
-            "totals": counted.totals | "AddUpTotals" >> beam.CombineGlobally(_sum_counters),
-        }
+    def expand(self, tasks: beam.PCollection[Task]) -> beam.PCollection[tuple[int, bytes]]:
+        count = _CountTask(self.corpus, self.words, self.num_partitions, self.folder)
+        return tasks | "CountTasks" >> beam.ParDo(count) | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts())
 
 
 class _CountTask(beam.DoFn):
@@ -64,7 +66,7 @@ class _CountTask(beam.DoFn):
         self._num_partitions = num_partitions
         self._folder = folder
 
-    def process(self, task: Task) -> Iterator[Any]:
+    def process(self, task: Task) -> Iterator[tuple[int, bytes]]:
         totals: Counter[str] = Counter()
         counter = WordCounter(self._words)
         temporary = files.join(self._folder, files.TEMPORARY, f"{uuid.uuid4().hex}-quarantine.parquet")
@@ -81,7 +83,7 @@ class _CountTask(beam.DoFn):
             files.publish([(temporary, files.join(self._folder, QUARANTINE_FOLDER, name))])
         yield from self._partitions(counter)
         totals["words"] = counter.num_words
-        yield beam.pvalue.TaggedOutput("totals", dict(totals))
+        yield TOTALS, _to_bytes(pa.table([list(map(str.encode, totals)), list(totals.values())], WORD_COUNTS))
 
     def _partitions(self, counter: WordCounter) -> Iterator[tuple[int, bytes]]:
         for index, counts in enumerate(partition(counter.take(), self._num_partitions)):
@@ -133,18 +135,11 @@ def _to_table(counts: bytes) -> pa.Table:
     return pa.ipc.open_stream(counts).read_all()
 
 
-def _sum_counters(counters: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for counter in counters:
-        total.update(counter)
-    return dict(total)
-
-
 @dataclass
 class WriteWordCounts(beam.PTransform):
-    """Writes each partition's counts to one Parquet file, ordered by word.
+    """Writes each partition's counts to one Parquet file, ordered by word, and the totals to one of JSON.
 
-    In:  `(partition, word counts)`.
+    In:  `(partition, word counts)`, `(TOTALS, …)`.
     Out: the name of each file.
     """
 
@@ -157,6 +152,12 @@ class WriteWordCounts(beam.PTransform):
 
 def _write_partition(partition_counts: tuple[int, bytes], folder: str, num_partitions: int) -> str:
     index, counts = partition_counts
+    if index == TOTALS:
+        totals = _to_table(counts).to_pydict()
+        write_json(
+            files.join(folder, _TOTALS), dict(zip(map(bytes.decode, totals["word"]), totals["count"], strict=True))
+        )
+        return _TOTALS
     name = f"part-{index:05d}-of-{num_partitions:05d}.parquet"
     sink = io.BytesIO()
     pq.write_table(_to_table(counts), sink, compression="zstd")
@@ -166,12 +167,8 @@ def _write_partition(partition_counts: tuple[int, bytes], folder: str, num_parti
 
 def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWords) -> None:
     """Adds to a pipeline what counts tasks into a folder of word counts."""
-    folder = counting.folder
-    counted = pipeline | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "CountWords" >> counting
-    counted["counts"] | "WriteWordCounts" >> WriteWordCounts(folder, counting.num_partitions)
-    counted["totals"] | "WriteTotals" >> beam.Map(
-        lambda totals, path: write_json(path, totals), files.join(folder, _TOTALS)
-    )
+    counts = pipeline | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "CountWords" >> counting
+    counts | "WriteWordCounts" >> WriteWordCounts(counting.folder, counting.num_partitions)
 
 
 def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
