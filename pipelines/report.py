@@ -415,6 +415,13 @@ def _buckets_figure(tokenizer: Tokenizer, project: Project) -> Figure:
         f"{sum(row[2] for row in rows):,} rows hold {tokens:,} tokens and {padding:,} of padding, "
         f"{padding / (tokens + padding):.1%} of all."
     )
+    choice = manifest.get("bucket_choice")
+    if choice:
+        shares = [f"{of['padding_share']:.1%}" for of in (choice, choice["equal_width"], choice["powers_of_two"])]
+        summary += (
+            f" The buckets were chosen for the corpus as it was first: {shares[0]} of padding, where as many of equal "
+            f"width have {shares[1]} and powers of two {shares[2]}."
+        )
     chart = charts.bar_chart(
         "buckets",
         [f"{row[0]:,}" for row in rows],

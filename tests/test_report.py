@@ -276,6 +276,20 @@ def project(tmp_path: Path, **sections: Any) -> str:
     return str(path)
 
 
+def test_chosen_buckets_stand_beside_the_usual_ones(tmp_path: Path) -> None:
+    shards = {"output": str(tmp_path / "shards"), "buckets": {"count": 2, "max_length": 32, "multiple_of": 1}}
+    config = project(tmp_path, shards=shards)
+    main(["tokenize", "--config", config])
+    main(["report", "--config", config])
+    choice = json.loads((tmp_path / "shards" / "_manifest.json").read_text())["bucket_choice"]
+    figures = json.loads((tmp_path / "report" / "report.json").read_text())["figures"]
+    shares = [f"{of['padding_share']:.1%}" for of in (choice, choice["equal_width"], choice["powers_of_two"])]
+    assert shares[0] < shares[1]
+    assert figures["buckets"]["summary"].endswith(
+        f"{shares[0]} of padding, where as many of equal width have {shares[1]} and powers of two {shares[2]}."
+    )
+
+
 def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None:
     config = project(tmp_path)
     main(["tokenize", "--config", config])
