@@ -16,7 +16,6 @@ from bpe_core.kernels import (
     copy_items,
     find_slot,
     grown,
-    inlined,
     kernel,
     pair_key,
     part,
@@ -101,7 +100,7 @@ def laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> 
     return Words(placed, copied(run_start, 0, num_runs + 1), copied(run_count, 0, num_runs))
 
 
-@inlined
+@part
 def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, slot_keys: Int64s, slot_pairs: Int32s) -> Int:
     """Returns the number of a pair, or -1."""
     if side > 0:
@@ -200,7 +199,7 @@ def _add_places(pair: Int, new: Places, pairs: Pairs, num_listed: Int) -> Int:
     return at
 
 
-@inlined
+@part
 def _note(
     side: Int,
     symbol: Int,
