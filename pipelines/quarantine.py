@@ -92,7 +92,7 @@ def bad_input(bad: BadRows) -> BadInputError:
     choices = "replace, skip or quarantine" if bad.reason == "invalid_utf8" else "quarantine"
     setting = f"corpus.{_SETTINGS[bad.reason]} to {choices}"
     remedy = f"{bad.remedy}, or set {setting}" if bad.remedy else f"Set {setting}"
-    return BadInputError(f"{where}: {bad.detail}. {remedy}", bad)
+    return BadInputError(f"{where}: {bad.detail.rstrip('.')}. {remedy}", bad)
 
 
 class Quarantine:
