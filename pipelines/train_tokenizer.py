@@ -254,8 +254,9 @@ def _learn(project: Project, start: Tokenizer | None, word_counts: pa.Table, ide
             size = loop.size
             _console.print(
                 f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different "
-                f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays, of which the lists of words "
-                f"grow to {size['most_list_bytes'] / 1e6:,.1f} MB at most, and needs some 110 bytes for each new pair"
+                f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays, of which the lists of "
+                f"places grow to {size['most_list_bytes'] / 1e6:,.1f} MB at most, and needs some 110 bytes for each "
+                f"new pair"
             )
             return
         speed = f"{progress.num_merges / max(1e-6, now - started):,.0f}/s"

@@ -186,6 +186,15 @@ def test_word_tables_may_be_chunked_strings_or_slices() -> None:
     assert learn_merges(chunked, num_merges=2)[:] == [(b"u", b"g"), (b"h", b"ug")]
 
 
+def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"hug": 10, "pug": 5}
+    monkeypatch.setattr("bpe_core.merge_loop.MOST_PLACES", 9)  # Six symbols, and a boundary before each word and last.
+    assert len(learn_merges(counts, num_merges=1)) == 1
+    monkeypatch.setattr("bpe_core.merge_loop.MOST_PLACES", 8)
+    with pytest.raises(ValueError, match=r"2 different words of 6 symbols.*\(8\).*min_count"):
+        learn_merges(counts, num_merges=1)
+
+
 def test_progress_names_the_pair_and_the_count() -> None:
     seen: list[Progress] = []
 
