@@ -11,17 +11,17 @@ import pyarrow as pa
 
 from bpe_core.alphabet import MARKER, Alphabet
 from bpe_core.characters import NUM_CODE_POINTS
-from bpe_core.kernels import Int8s, Int32s, Int64s, copied, flat_bytes, grown, kernel, part
+from bpe_core.kernels import Int8s, Int32s, Int64s, copied, copy_items, flat_bytes, grown, kernel, part
 from bpe_core.scanner import character_width, code_point
 from bpe_core.word_merging import (
     SCAN_LIMIT,
+    Lanes,
     Merging,
     RankedBy,
-    Scratch,
     merge_scanning,
     merge_with_heap,
+    new_lanes,
     new_merging,
-    new_scratch,
 )
 from bpe_core.word_table import (
     POOL_USED,
@@ -44,11 +44,12 @@ UNKNOWN = -3
 """A character without a symbol is `UNKNOWN - code point` among the symbols of a word."""
 
 _MOST_WORDS_KEPT = 1 << 21
-_LONGEST_WORD_KEPT = 512  # bytes
+_LONGEST_WORD_KEPT = SCAN_LIMIT - 1  # bytes: of one symbol each, with a marker that stands apart
 _MOST_BYTES_KEPT = 1 << 28  # of words of more than 15 bytes
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
 _RUN = 1024
+_SYMBOLS = 1 << 14
 
 
 class Spelling(NamedTuple):
@@ -69,6 +70,16 @@ class Cache(NamedTuple):
     words: WordTable
     ids: Int32s
     used: Int64s  # of `ids`
+
+
+class Room(NamedTuple):
+    """Room for the new words of a run; what is in it has no meaning between runs."""
+
+    slots: Int64s
+    starts: Int64s  # of each word's symbols
+    sizes: Int64s  # how many they are
+    symbols: Int32s
+    lanes: Lanes
 
 
 @part
@@ -107,7 +118,7 @@ def _merge_new(
     spelling: Spelling,
     merging: Merging,
     cache: Cache,
-    scratch: Scratch,
+    room: Room,
     found: Int64s,
 ) -> None:
     """Merges the words of a run that are not in the cache, for which it has room, and puts them there.
@@ -115,7 +126,8 @@ def _merge_new(
     Words of over `_LONGEST_WORD_KEPT` bytes stay not found.
     """
     slots, pool, used = cache.words
-    symbols, kept_ids = scratch.symbols, cache.ids
+    new, starts, sizes, symbols, lanes = room
+    num_new, at = 0, 1
     for word in range(found.size):
         if found[word] >= 0:
             continue
@@ -129,26 +141,35 @@ def _merge_new(
         else:
             slot = find_word(cache.words, data, first, size, low, high, mixed)
         if slot < 0:
-            count = _spell(data, first, first + size, spelling, symbols, 1)
-            if count <= SCAN_LIMIT:
-                count = merge_scanning(count, merging, scratch)
-            else:
-                count = merge_with_heap(symbols[1 : count + 1], merging)
-            flags = count if count <= _IDS_IN_SLOT else _ELSEWHERE
-            slot = put_word(slots, pool, used, slot, data, first, size, low, high, flags)
-            if count <= _IDS_IN_SLOT:
-                for half in range(2):
-                    packed = np.uint64(0)
-                    for i in range(2 * half, min(2 * half + 2, count)):
-                        packed |= np.uint64(np.uint32(symbols[i + 1])) << np.uint64(32 * (i & 1))
-                    slots[slot + 2 + half] = packed
-            else:
-                place = cache.used[0]
-                slots[slot + 2], slots[slot + 3] = np.uint64(place), np.uint64(count)
-                for i in range(count):
-                    kept_ids[place + i] = symbols[i + 1]
-                cache.used[0] += count
+            slot = put_word(slots, pool, used, slot, data, first, size, low, high, 0)
+            new[num_new], starts[num_new] = slot, at
+            sizes[num_new] = _spell(data, first, first + size, spelling, symbols, at)
+            at += sizes[num_new] + 1
+            num_new += 1
         found[word] = slot
+    merge_scanning(symbols, starts, sizes, num_new, merging, lanes)
+    for word in range(num_new):
+        _keep_ids(new[word], symbols, starts[word], sizes[word], slots, cache.ids, cache.used)
+
+
+@part
+def _keep_ids(
+    slot: Any, symbols: Int32s, first: Any, size: Any, slots: Words64, kept_ids: Int32s, used: Int64s
+) -> None:
+    """Puts the ids of a word, `size` symbols from `first` on, into its slot."""
+    flags = np.uint64(size if size <= _IDS_IN_SLOT else _ELSEWHERE)
+    slots[slot + 1] |= flags << np.uint64(60)
+    if size <= _IDS_IN_SLOT:
+        for half in range(2):
+            packed = np.uint64(0)
+            for i in range(2 * half, min(2 * half + 2, size)):
+                packed |= np.uint64(np.uint32(symbols[first + i])) << np.uint64(32 * (i & 1))
+            slots[slot + 2 + half] = packed
+    else:
+        place = used[0]
+        slots[slot + 2], slots[slot + 3] = np.uint64(place), np.uint64(size)
+        copy_items(symbols, first, first + size, kept_ids, place)
+        used[0] = place + size
 
 
 @part
@@ -229,7 +250,9 @@ def _encode(
 
     A cache that has grown too large is left for a copy of `first_cache`.
     """
-    keys, found, scratch = new_keys(), np.empty(_RUN, np.int64), new_scratch()
+    keys, found, lanes = new_keys(), np.empty(_RUN, np.int64), new_lanes()
+    slots, starts, sizes = np.empty(_RUN, np.int64), np.empty(_RUN, np.int64), np.empty(_RUN, np.int64)
+    symbols = np.empty(_SYMBOLS, np.int32)
     num_words = ends.size // stride
     # A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
     most = data.size + (num_words if spelling.marker >= 0 else 0) + _IDS_IN_SLOT
@@ -250,7 +273,10 @@ def _encode(
         cache = Cache(words, kept_ids, cache.used)
         run_ends, run_found = ends[first:stop], found[: (stop - first) // stride]
         find_run(data, start, run_ends, stride, words, keys, run_found)
-        _merge_new(data, start, run_ends, stride, spelling, merging, cache, scratch, run_found)
+        if kept + 2 * _RUN + 1 > symbols.size:
+            symbols = np.empty(kept + 2 * _RUN + 1, np.int32)
+        room = Room(slots, starts, sizes, symbols, lanes)
+        _merge_new(data, start, run_ends, stride, spelling, merging, cache, room, run_found)
         before = at
         at = _encode_run(data, start, run_ends, stride, spelling, merging, cache, run_found, ids, before, last_id)
         while text < first_end.size and first_end[text] <= stop:

@@ -78,8 +78,7 @@ def _compiled(function: _Function, **options: bool) -> _Function:
 
 def inlined(function: _Function) -> _Function:
     """Marks a small part of kernels, which is copied into each of them: a call costs more than what it does."""
-    njit: Any = numba.njit
-    return cast(_Function, njit(inline="always")(function))
+    return _compiled(function, no_cpython_wrapper=True, forceinline=True)
 
 
 def _load_code(typing_context: Any, array: Any, at: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel, part
-from bpe_core.scanner_tables import ENDS, STARTS, Tables
+from bpe_core.scanner_tables import ENDS, Tables
 
 _LEAST_ROOM = 1024
 
@@ -90,7 +90,7 @@ def _cut_from(
     What no match holds is a word too. Returns the text and the place to go on from, where a word starts.
     """
     first, block = _pattern_tables(tables, pattern)
-    moves, joined, classes = tables.moves, tables.joined, tables.classes
+    moves, joined, joined_bits, classes = tables.moves, tables.joined, tables.joined_bits, tables.classes
     num_ends = np.uint64(first_end[text + 1] if at > offsets[text] else first_end[text])
     while text < offsets.size - 1:
         stop = offsets[text + 1]
@@ -108,12 +108,12 @@ def _cut_from(
                     column, width = np.uint64(byte), np.int64(1)
                 else:
                     column, width = _column(code_point(data, at), block, classes), np.int64(character_width(byte))
-                entry = np.uint32(joined[row + column])
-                if entry & np.uint32(ENDS):
+                bits = np.uint32(joined_bits[row + column])
+                row = np.uint64(joined[row + column])
+                if bits & np.uint32(ENDS):
                     end = at
                 ends[num_ends] = at
-                num_ends += np.uint64((entry & np.uint32(STARTS)) >> np.uint32(1))
-                row = np.uint64(entry >> np.uint32(2))
+                num_ends += np.uint64(bits >> np.uint32(1))
                 if row == 0:
                     break
                 at += width
