@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, part
+from bpe_core.kernels import Int32s, Int64s, part
 from bpe_core.merge_state import (
     FLOOR,
     HEAP_SIZE,
+    NEED_HEAP,
     NUM_PAIRS,
     Heap,
     Int,
@@ -19,8 +20,6 @@ from bpe_core.merge_state import (
     Rules,
     Symbols,
     Words,
-    is_spelled,
-    joined,
 )
 
 SMALLER_PAIR, LEXICOGRAPHIC, FIRST_SEEN, LARGER_PAIR = range(4)
@@ -103,23 +102,46 @@ def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Sym
 
 
 @part
-def _breaks_a_character(spelling: Int8s) -> Any:
-    """Whether bytes hold part of a UTF-8 character and anything beyond that character."""
+def _byte_at(at: Int, left: Int, right: Int, symbols: Symbols) -> Any:
+    """Returns a byte of what two symbols spell together."""
+    place = symbols.start[left] + at
+    if place >= symbols.start[left + 1]:
+        place += symbols.start[right] - symbols.start[left + 1]
+    return symbols.spelling[place]
+
+
+@part
+def _breaks_a_character(size: Int, left: Int, right: Int, symbols: Symbols) -> Any:
+    """Whether the bytes of two symbols hold part of a UTF-8 character and anything beyond that character."""
     at = 0
-    while at < spelling.size:
-        lead = spelling[at]
+    while at < size:
+        lead = _byte_at(at, left, right, symbols)
         width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-        if 0x80 <= lead < 0xC0:  # The character starts before these bytes, so they must all belong to it.
-            for byte in spelling:
-                if not 0x80 <= byte < 0xC0:
-                    return True
-            return spelling.size > 3
-        for i in range(at + 1, min(at + width, spelling.size)):
-            if not 0x80 <= spelling[i] < 0xC0:
+        starts_before = 0x80 <= lead < 0xC0
+        # A character that starts before these bytes must hold them all.
+        stop = size if starts_before else min(at + width, size)
+        for i in range(at + 1, stop):
+            if not 0x80 <= _byte_at(i, left, right, symbols) < 0xC0:
                 return True
-        if at + width > spelling.size:
+        if starts_before:
+            return size > 3
+        if at + width > size:
             return at > 0
         at += width
+    return False
+
+
+@part
+def _is_forbidden(size: Int, left: Int, right: Int, symbols: Symbols, rules: Rules) -> Any:
+    """Whether two symbols together spell one of the forbidden spellings."""
+    for f in range(rules.forbidden_start.size - 1):
+        start = rules.forbidden_start[f]
+        same = 0
+        if rules.forbidden_start[f + 1] - start == size:
+            while same < size and _byte_at(same, left, right, symbols) == rules.forbidden[start + same]:
+                same += 1
+            if same == size:
+                return True
     return False
 
 
@@ -129,18 +151,10 @@ def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     if symbols.length[left] + symbols.length[right] > rules.max_token_length:
         return False
-    num_forbidden = rules.forbidden_start.size - 1
-    if not rules.whole_characters and num_forbidden == 0:
-        return True
     size = symbols.start[left + 1] - symbols.start[left] + symbols.start[right + 1] - symbols.start[right]
-    if rules.whole_characters and _breaks_a_character(joined(left, right, symbols)):
+    if rules.whole_characters and _breaks_a_character(size, left, right, symbols):
         return False
-    for f in range(num_forbidden):
-        start = rules.forbidden_start[f]
-        if rules.forbidden_start[f + 1] - start == size:
-            if is_spelled(joined(left, right, symbols), rules.forbidden, start, start + size):
-                return False
-    return True
+    return not _is_forbidden(size, left, right, symbols, rules)
 
 
 @part
@@ -166,27 +180,26 @@ def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: P
 
 
 @part
-def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Heap:
-    """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge."""
+def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
+    """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge.
+
+    Where the heap has no room for them, nothing happens but that `state` says how much they need.
+    """
     ceiling, most, total = state[FLOOR], np.int64(0), pairs.total
     for pair in range(state[NUM_PAIRS]):
         if most < total[pair] < ceiling:
             most = total[pair]
     floor = max(np.int64(rules.min_frequency), most // _FLOOR_SHARE)
+    between = 0
+    for pair in range(state[NUM_PAIRS]):
+        between += floor <= total[pair] < ceiling
+    state[NEED_HEAP] = between
+    if between > heap.pair.size:
+        return
     state[FLOOR] = floor
     for pair in range(state[NUM_PAIRS]):
         if floor <= total[pair] < ceiling and may_merge(pair, pairs, symbols, rules):
-            heap = with_room(heap, state[HEAP_SIZE] + 1)
             push_pair(pair, state, words, symbols, pairs, heap, rules)
-    return heap
-
-
-@part
-def with_room(heap: Heap, size: Int) -> Heap:
-    """Returns a heap with room for `size` entries."""
-    if size <= heap.pair.size:
-        return heap
-    return Heap(grown(heap.pair, size), grown(heap.total, size), grown(heap.position, size))
 
 
 @part
