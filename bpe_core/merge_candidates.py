@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, part
+from bpe_core.kernels import Int32s, Int64s, lean_part
 from bpe_core.merge_state import (
     FLOOR,
     HEAP_SIZE,
@@ -28,7 +28,7 @@ _FLOOR_SHARE = 8
 _NOWHERE = int(np.iinfo(np.int64).max)
 
 
-@part
+@lean_part
 def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
     if a == b:
         return 0
@@ -43,7 +43,7 @@ def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
     return 0
 
 
-@part
+@lean_part
 def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: Symbols) -> Any:
     """Whether heap entry `a` is merged before heap entry `b`."""
     if heap.total[a] != heap.total[b]:
@@ -61,14 +61,14 @@ def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols:
     return key_a < key_b
 
 
-@part
+@lean_part
 def _swap(heap: Heap, a: Int, b: Int) -> None:
     heap.pair[a], heap.pair[b] = heap.pair[b], heap.pair[a]
     heap.total[a], heap.total[b] = heap.total[b], heap.total[a]
     heap.position[a], heap.position[b] = heap.position[b], heap.position[a]
 
 
-@part
+@lean_part
 def _push(
     heap: Heap, size: Int, pair: Int, count: Int, position: Int, key: Int64s, rules: Rules, symbols: Symbols
 ) -> None:
@@ -83,12 +83,11 @@ def _push(
         child = parent
 
 
-@part
+@lean_part
 def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Symbols) -> None:
     """Takes the best entry off a heap of `size` entries; it is left in the slot behind the heap's new end."""
-    last = size - 1
-    _swap(heap, 0, last)
-    parent = 0
+    last, parent = size - 1, np.int64(0)
+    _swap(heap, parent, last)
     while True:
         best = 2 * parent + 1
         if best >= last:
@@ -101,7 +100,7 @@ def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Sym
         parent = best
 
 
-@part
+@lean_part
 def _byte_at(at: Int, left: Int, right: Int, symbols: Symbols) -> Any:
     """Returns a byte of what two symbols spell together."""
     place = symbols.start[left] + at
@@ -110,10 +109,10 @@ def _byte_at(at: Int, left: Int, right: Int, symbols: Symbols) -> Any:
     return symbols.spelling[place]
 
 
-@part
+@lean_part
 def _breaks_a_character(size: Int, left: Int, right: Int, symbols: Symbols) -> Any:
     """Whether the bytes of two symbols hold part of a UTF-8 character and anything beyond that character."""
-    at = 0
+    at = np.int64(0)
     while at < size:
         lead = _byte_at(at, left, right, symbols)
         width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
@@ -131,21 +130,21 @@ def _breaks_a_character(size: Int, left: Int, right: Int, symbols: Symbols) -> A
     return False
 
 
-@part
+@lean_part
 def _is_forbidden(size: Int, left: Int, right: Int, symbols: Symbols, rules: Rules) -> Any:
     """Whether two symbols together spell one of the forbidden spellings."""
     for f in range(rules.forbidden_start.size - 1):
-        start = rules.forbidden_start[f]
-        same = 0
-        if rules.forbidden_start[f + 1] - start == size:
-            while same < size and _byte_at(same, left, right, symbols) == rules.forbidden[start + same]:
-                same += 1
-            if same == size:
+        start, stop = rules.forbidden_start[f], rules.forbidden_start[f + 1]
+        at = start
+        if stop - start == size:
+            while at < stop and _byte_at(at - start, left, right, symbols) == rules.forbidden[at]:
+                at += 1
+            if at == stop:
                 return True
     return False
 
 
-@part
+@lean_part
 def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
     """Whether the rules allow the symbol that this pair would make."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -157,7 +156,7 @@ def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
     return not _is_forbidden(size, left, right, symbols, rules)
 
 
-@part
+@lean_part
 def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) -> Int:
     """Returns the first place where the pair stands."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -169,7 +168,7 @@ def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) ->
     return _NOWHERE
 
 
-@part
+@lean_part
 def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
     """Adds a pair to the heap as it stands now; there is room."""
     position = np.int64(0)
@@ -179,7 +178,7 @@ def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: P
     state[HEAP_SIZE] += 1
 
 
-@part
+@lean_part
 def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
     """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge.
 
@@ -202,7 +201,7 @@ def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap:
             push_pair(pair, state, words, symbols, pairs, heap, rules)
 
 
-@part
+@lean_part
 def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Int:
     """Takes the pair to merge next off the heap; returns -1 when the heap is empty.
 

@@ -259,8 +259,8 @@ def _counted(words: Words, num_bases: int, state: Int64s) -> Pairs:
     # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
     side = num_bases if num_bases <= _SMALL_ALPHABET else 0
     all_pairs = np.full(side * side, -1, np.int32)
-    columns = [np.empty(0, np.int64) for _ in range(5)]
-    pairs = Pairs(*columns, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.uint32))
+    none = np.empty(0, np.int64)
+    pairs = Pairs(none, none, none, none, none, none, np.empty(0, np.int32), np.empty(0, np.uint32))
     place, last = 0, words.symbols.size - 1
     while place < last:
         pairs = _more_pairs(pairs, state[NUM_PAIRS], max(1024, state[NUM_PAIRS] + 1))
@@ -276,14 +276,14 @@ def _counted(words: Words, num_bases: int, state: Int64s) -> Pairs:
 
 
 def _more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
-    """Returns the pairs, of which there are `num_pairs`, with room for `size` and a hash table that is half full then."""
+    """Returns the pairs, of which there are `num_pairs`, with room for `size`; the hash table is at most half full."""
     if size <= pairs.key.size:
         return pairs
-    columns = [_grown(column, size) for column in pairs[:5]]
-    num_slots = table_size(columns[0].size)
-    slot_keys, slot_pairs = np.full(num_slots, EMPTY, np.int64), np.empty(num_slots, np.int32)
-    fill_slots(columns[0][:num_pairs], slot_keys, slot_pairs)
-    return Pairs(*columns, slot_keys, slot_pairs, pairs.listed)
+    key, total, list_start, list_size, cursor = (_grown(column, size) for column in pairs[:5])
+    slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
+    slot_pairs = np.empty(slot_keys.size, np.int32)
+    fill_slots(key[:num_pairs], slot_keys, slot_pairs)
+    return Pairs(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, pairs.listed)
 
 
 def _with_room(arrays: _Arrays, size: int) -> _Arrays:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, kernel, part
+from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, lean_kernel, lean_part
 
 Int = Any
 """An integer of any width."""
@@ -113,7 +113,7 @@ RUNNING, ENDED_SIZE, ENDED_NO_PAIRS = range(3)
 CHOOSE, REWRITE, UPDATE = range(3)
 
 
-@part
+@lean_part
 def _is_same(a: Int, b: Int, symbols: Symbols) -> Any:
     """Whether two symbols are spelled alike."""
     start_a, start_b, size = symbols.start[a], symbols.start[b], symbols.start[a + 1] - symbols.start[a]
@@ -125,9 +125,9 @@ def _is_same(a: Int, b: Int, symbols: Symbols) -> Any:
     return True
 
 
-@kernel
+@lean_kernel
 def symbol_slot(symbol: Int, symbols: Symbols) -> Int:
-    """Returns the slot of the symbol that is spelled as `symbol`, or the free slot where it belongs (FNV-1a, 64 bits)."""
+    """Returns the slot of the symbol spelled as `symbol` is, or the free slot where it belongs (FNV-1a, 64 bits)."""
     mask = symbols.slots.size - 1
     mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(symbols.has_marker[symbol])
     for at in range(symbols.start[symbol], symbols.start[symbol + 1]):
@@ -138,7 +138,7 @@ def symbol_slot(symbol: Int, symbols: Symbols) -> Int:
     return slot
 
 
-@part
+@lean_part
 def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> Int:
     """Returns the symbol that a pair makes, which is an old one where an earlier merge spells the same."""
     # It is written down as a new one, and stays so if there is none like it.

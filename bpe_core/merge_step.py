@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, copy_items, find_slot, kernel, pair_key, part, prefetch
+from bpe_core.kernels import EMPTY, Int32s, Int64s, copy_items, find_slot, lean_kernel, pair_key, lean_part, prefetch
 from bpe_core.merge_candidates import fill_heap, may_merge, next_pair, push_pair
 from bpe_core.merge_state import (
     BETWEEN,
@@ -48,7 +48,7 @@ from bpe_core.merge_state import (
     joined_symbol,
 )
 
-_LEFT, _RIGHT = 0, 1
+_LEFT, _RIGHT = np.int64(0), np.int64(1)
 _COUNT, _PLACES = 0, 1
 _AHEAD = 8
 
@@ -82,9 +82,9 @@ class Seen(NamedTuple):
     place: Places
 
 
-@kernel
+@lean_kernel
 def lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
-    """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, with boundaries around them."""
+    """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around them."""
     to = 0
     for w in order:
         placed[to] = BOUNDARY
@@ -93,19 +93,19 @@ def lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> N
     placed[to] = BOUNDARY
 
 
-@part
-def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, slot_keys: Int64s, slot_pairs: Int32s) -> Int:
+@lean_part
+def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: Pairs) -> Int:
     """Returns the number of a pair, or -1."""
     if side > 0:
         number = np.int64(all_pairs[left * side + right])
     else:
         key = pair_key(left, right)
-        slot = find_slot(slot_keys, key)
-        number = np.int64(slot_pairs[slot]) if slot_keys[slot] == key else np.int64(-1)
+        slot = find_slot(pairs.slot_keys, key)
+        number = np.int64(pairs.slot_pairs[slot]) if pairs.slot_keys[slot] == key else np.int64(-1)
     return number
 
 
-@kernel
+@lean_kernel
 def count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: Int64s, pairs: Pairs) -> Int:
     """Counts the pairs of base symbols from the place `first` on, and how many places each has.
 
@@ -122,7 +122,7 @@ def count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: I
         left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
         if (left | right) < 0:
             continue
-        pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
+        pair = _pair_number(left, right, side, all_pairs, pairs)
         if pair < 0:
             pair = state[NUM_PAIRS]
             if pair == key.size:
@@ -138,19 +138,19 @@ def count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: I
     return symbols.size - 1
 
 
-@kernel
+@lean_kernel
 def list_pairs(words: Words, side: Int, all_pairs: Int32s, pairs: Pairs) -> None:
-    """Writes the places of each pair from its `list_start` on, and how many there are to `cursor`, which starts as 0."""
+    """Lists the places of each pair from its `list_start` on. `cursor`, which starts as 0, says how many in the end."""
     symbols, listed, list_start, cursor = words.symbols, pairs.listed, pairs.list_start, pairs.cursor
     for place in range(symbols.size - 1):
         left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
         if (left | right) >= 0:
-            pair = _pair_number(left, right, side, all_pairs, pairs.slot_keys, pairs.slot_pairs)
+            pair = _pair_number(left, right, side, all_pairs, pairs)
             listed[list_start[pair] + cursor[pair]] = place
             cursor[pair] += 1
 
 
-@kernel
+@lean_kernel
 def fill_slots(keys: Int64s, slot_keys: Int64s, slot_pairs: Int32s) -> None:
     """Puts all keys into an empty hash table."""
     for pair in range(keys.size):
@@ -158,9 +158,9 @@ def fill_slots(keys: Int64s, slot_keys: Int64s, slot_pairs: Int32s) -> None:
         slot_keys[slot], slot_pairs[slot] = keys[pair], pair
 
 
-@part
+@lean_part
 def _add_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: Pairs) -> None:
-    """Gives a pair its own places and `size` more, which stand in the pool from `first` on, as a list at the pool's end.
+    """Lists a pair's places and `size` more, which stand in the pool from `first` on, anew at the pool's end.
 
     This is for a pair that had places already, which happens only when two merges spell the same symbol; a place is
     never in both, for a pair that has left a place never stands there again.
@@ -180,31 +180,20 @@ def _add_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: Pairs) -
     state[NUM_LISTED] = at
 
 
-@part
-def _note(
-    side: Int,
-    symbol: Int,
-    place: Int,
-    count: Int,
-    num_seen: Int,
-    found: Int64s,
-    touched: Int32s,
-    num_touched: Int64s,
-    seen_symbol: Int32s,
-    seen_place: Places,
-) -> Int:
+@lean_part
+def _note(side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: Neighbours, seen: Seen) -> Int:
     """Notes one occurrence of a neighbour; returns how many have been seen."""
-    if found[side, symbol, _COUNT] == 0:
-        touched[side, num_touched[side]] = symbol
-        num_touched[side] += 1
-    found[side, symbol, _COUNT] += count
-    found[side, symbol, _PLACES] += 1
-    seen_symbol[num_seen] = symbol if side == _LEFT else ~symbol
-    seen_place[num_seen] = place
+    if near.found[side, symbol, _COUNT] == 0:
+        near.touched[side, near.num_touched[side]] = symbol
+        near.num_touched[side] += 1
+    near.found[side, symbol, _COUNT] += count
+    near.found[side, symbol, _PLACES] += 1
+    seen.symbol[num_seen] = symbol if side == _LEFT else ~symbol
+    seen.place[num_seen] = place
     return num_seen + 1
 
 
-@part
+@lean_part
 def _run_of(place: Int, run: Int, run_start: Int64s) -> Int:
     """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
     step = 1
@@ -218,7 +207,7 @@ def _run_of(place: Int, run: Int, run_start: Int64s) -> Int:
     return run
 
 
-@part
+@lean_part
 def _rewrite_words(
     pair: Int, new: Int, num_bases: Int32s, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
 ) -> None:
@@ -226,10 +215,8 @@ def _rewrite_words(
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     size_left, size = np.int64(num_bases[left]), np.int64(num_bases[new])
     symbols, run_start, run_count, listed = words.symbols, words.run_start, words.run_count, pairs.listed
-    found, touched, num_touched = near.found, near.touched, near.num_touched
-    seen_symbol, seen_place = seen
     num_seen, between = np.int64(0), np.int64(0)
-    num_touched[_LEFT], num_touched[_RIGHT] = 0, 0
+    near.num_touched[_LEFT], near.num_touched[_RIGHT] = 0, 0
     run: Int = np.int64(0)
     run_stop: Int = np.int64(0)
     count: Int = np.int64(0)
@@ -248,35 +235,13 @@ def _rewrite_words(
         before = np.int64(symbols[place - 1])
         if before != BOUNDARY:
             previous = place - 1 if before >= 0 else place + before
-            num_seen = _note(
-                _LEFT,
-                np.int64(symbols[previous]),
-                previous,
-                count,
-                num_seen,
-                found,
-                touched,
-                num_touched,
-                seen_symbol,
-                seen_place,
-            )
+            num_seen = _note(_LEFT, np.int64(symbols[previous]), previous, count, num_seen, near, seen)
             if previous == just_made:  # The pair between the two merges was (right, left).
                 between += count
         neighbour = np.int64(symbols[place + size])
         # If the pair stands next again, that merge sees this one as its left neighbour.
         if neighbour != BOUNDARY and (neighbour != left or symbols[place + size + size_left] != right):
-            num_seen = _note(
-                _RIGHT,
-                neighbour,
-                place,
-                count,
-                num_seen,
-                found,
-                touched,
-                num_touched,
-                seen_symbol,
-                seen_place,
-            )
+            num_seen = _note(_RIGHT, neighbour, place, count, num_seen, near, seen)
         symbols[place] = new
         symbols[place + size_left] = GONE
         symbols[place + size - 1] = -size
@@ -284,12 +249,12 @@ def _rewrite_words(
     state[NUM_SEEN], state[BETWEEN] = num_seen, between
 
 
-@part
+@lean_part
 def _new_key(side: Int, neighbour: Int, new: Int) -> Int:
     return pair_key(neighbour, new) if side == _LEFT else pair_key(new, neighbour)
 
 
-@part
+@lean_part
 def _say_needs(is_old: Any, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
     """Writes to `state` how much room the pairs that this step makes need, and their lists."""
     num_touched = near.num_touched[_LEFT] + near.num_touched[_RIGHT]
@@ -306,7 +271,7 @@ def _say_needs(is_old: Any, state: Int64s, pairs: Pairs, near: Neighbours) -> No
     state[NEED_HEAP] = state[HEAP_SIZE] + num_touched
 
 
-@part
+@lean_part
 def _has_room(state: Int64s, symbols: Symbols, pairs: Pairs, heap: Heap, seen: Seen) -> Any:
     return (
         state[NEED_SPELLING] <= symbols.spelling.size
@@ -317,7 +282,7 @@ def _has_room(state: Int64s, symbols: Symbols, pairs: Pairs, heap: Heap, seen: S
     )
 
 
-@part
+@lean_part
 def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> None:
     """Sorts the places by neighbour into lists at the pool's end; each list stays ascending."""
     listed, list_end, seen_symbol, seen_place = pairs.listed, near.list_end, seen.symbol, seen.place
@@ -336,7 +301,7 @@ def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> N
         list_end[side, symbol] += 1
 
 
-@part
+@lean_part
 def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
     """Updates the pairs: once for each different neighbour. Clears what `near` noted, but for who was touched."""
     key, total, slot_keys, slot_pairs = pairs.key, pairs.total, pairs.slot_keys, pairs.slot_pairs
@@ -374,7 +339,7 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neigh
     total[pair] = 0
 
 
-@part
+@lean_part
 def _choose(
     max_symbols: Int,
     state: Int64s,
@@ -411,7 +376,7 @@ def _choose(
     state[NEED_SEEN] = 2 * pairs.list_size[pair] if pair >= 0 else 0
 
 
-@part
+@lean_part
 def _rewrite(
     state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, done: Done, near: Neighbours, seen: Seen
 ) -> None:
@@ -429,7 +394,7 @@ def _rewrite(
     _say_needs(new < known, state, pairs, near)
 
 
-@part
+@lean_part
 def _update(
     state: Int64s,
     words: Words,
@@ -453,7 +418,7 @@ def _update(
     state[STAGE] = CHOOSE
 
 
-@kernel
+@lean_kernel
 def merge_until(
     stop_at: Int,
     max_symbols: Int,
