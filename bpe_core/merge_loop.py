@@ -248,10 +248,11 @@ def _laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) ->
     """Returns words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order."""
     placed = np.empty(symbols.size + order.size + 1, np.int32)
     lay_out(symbols, starts, order, placed)
-    stops = np.cumsum(1 + np.diff(starts)[order])
-    counts = counts[order]
-    ends_run = np.append(counts[1:] != counts[:-1], [True] * (order.size > 0))
-    return Words(placed, np.append(0, stops[ends_run]), counts[ends_run])
+    sizes, counts = 1 + np.diff(starts)[order], counts[order]
+    starts_run = np.ones(order.size, np.bool_)
+    starts_run[1:] = counts[1:] != counts[:-1]
+    first = np.cumsum(sizes) - sizes
+    return Words(placed, np.append(first[starts_run], placed.size - 1), counts[starts_run])
 
 
 def _counted(words: Words, num_bases: int, state: Int64s) -> Pairs:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, copy_items, find_slot, lean_kernel, pair_key, lean_part, prefetch
+from bpe_core.kernels import EMPTY, Int32s, Int64s, copy_items, find_slot, lean_kernel, lean_part, pair_key, prefetch
 from bpe_core.merge_candidates import fill_heap, may_merge, next_pair, push_pair
 from bpe_core.merge_state import (
     BETWEEN,
@@ -84,7 +84,7 @@ class Seen(NamedTuple):
 
 @lean_kernel
 def lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
-    """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around them."""
+    """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around all."""
     to = 0
     for w in order:
         placed[to] = BOUNDARY
