@@ -48,7 +48,9 @@ from bpe_core.merge_state import (
     joined_symbol,
 )
 
-_LEFT, _RIGHT = np.int64(0), np.int64(1)
+# NumPy's numbers, for Python's are types of their own: each part that gets one would be compiled once more.
+_LEFT: Int = np.int64(0)
+_RIGHT: Int = np.int64(1)
 _COUNT, _PLACES = 0, 1
 _AHEAD = 8
 
