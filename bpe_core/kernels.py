@@ -92,7 +92,10 @@ def _compiled(function: _Function, **options: bool) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """Marks a small part of kernels, which is copied into each of them: a call costs more than what it does."""
+    """Marks a part that is copied into its callers: a call would cost more than what it does, or there is one caller.
+
+    In a caller that is not lean, references are counted for each array that it is given, in a tuple or alone.
+    """
     njit: Any = numba.njit
     return cast(_Function, njit(inline="always")(function))
 

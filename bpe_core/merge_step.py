@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, copy_items, find_slot, lean_kernel, lean_part, pair_key, prefetch
+from bpe_core.kernels import (
+    EMPTY,
+    Int32s,
+    Int64s,
+    copy_items,
+    find_slot,
+    inlined,
+    lean_kernel,
+    lean_part,
+    pair_key,
+    prefetch,
+)
 from bpe_core.merge_candidates import fill_heap, may_merge, next_pair, push_pair
 from bpe_core.merge_state import (
     BETWEEN,
@@ -341,7 +352,7 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neigh
     total[pair] = 0
 
 
-@lean_part
+@inlined
 def _choose(
     max_symbols: Int,
     state: Int64s,
@@ -378,7 +389,7 @@ def _choose(
     state[NEED_SEEN] = 2 * pairs.list_size[pair] if pair >= 0 else 0
 
 
-@lean_part
+@inlined
 def _rewrite(
     state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, done: Done, near: Neighbours, seen: Seen
 ) -> None:
@@ -396,7 +407,7 @@ def _rewrite(
     _say_needs(new < known, state, pairs, near)
 
 
-@lean_part
+@inlined
 def _update(
     state: Int64s,
     words: Words,
