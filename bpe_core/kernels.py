@@ -57,6 +57,14 @@ def kernel(function: _Function) -> _Function:
     return _compiled(function)
 
 
+def lean_kernel(function: _Function) -> _Function:
+    """As `kernel`, of a function that makes no array and returns none.
+
+    No references to arrays are counted then, so it compiles and runs faster.
+    """
+    return _compiled(function, _nrt=False)
+
+
 def part(function: _Function) -> _Function:
     """Compiles a function for kernels only: without what Python needs to call it, that takes half the time.
 
@@ -65,11 +73,18 @@ def part(function: _Function) -> _Function:
     return _compiled(function, no_cpython_wrapper=True)
 
 
+def lean_part(function: _Function) -> _Function:
+    """As `part`, of a function that makes no array and returns none: see `lean_kernel`."""
+    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
+
+
 def _compiled(function: _Function, **options: bool) -> _Function:
     config: Any = numba.config
     njit: Any = numba.njit
     before, config.CACHE_DIR = config.CACHE_DIR, _CACHE_FOLDER
     try:
+        # Where nothing is said of references, a part would do as the kernel does that needed it first.
+        options = {"_nrt": True, **options}
         compiled = njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", **options)(function)
     finally:
         config.CACHE_DIR = before
@@ -77,8 +92,12 @@ def _compiled(function: _Function, **options: bool) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """Marks a small part of kernels, which is copied into each of them: a call costs more than what it does."""
-    return _compiled(function, no_cpython_wrapper=True, forceinline=True)
+    """Marks a part that is copied into its callers: a call would cost more than what it does, or there is one caller.
+
+    In a caller that is not lean, references are counted for each array that it is given, in a tuple or alone.
+    """
+    njit: Any = numba.njit
+    return cast(_Function, njit(inline="always")(function))
 
 
 def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
@@ -146,13 +165,13 @@ least_of_sixteen: Any = intrinsic(_least_code)
 """`least_of_sixteen(array, at)` gives the least of sixteen uint32 from `array[at]` on, by one vector."""
 
 
-@part
+@lean_part
 def pair_key(left: Any, right: Any) -> Any:
     """Returns the two symbols of a pair as one int64; keys order as `(left, right)` does."""
     return (np.int64(left) << np.int64(32)) | np.int64(right)
 
 
-@part
+@lean_part
 def find_slot(keys: Int64s, key: Any) -> Any:
     """Returns the slot of `key` in an open-addressing table, or the free slot where it belongs.
 
@@ -166,7 +185,7 @@ def find_slot(keys: Int64s, key: Any) -> Any:
     return slot
 
 
-@part
+@lean_part
 def copy_items(source: Any, start: Any, stop: Any, target: Any, at: Any) -> None:
     """Copies the items `start` to `stop` to the place `at`; a slice's assignment takes ten times as long to compile."""
     for i in range(stop - start):
