@@ -40,7 +40,7 @@ class SourceFile:
     """One file of the corpus.
 
     Attributes:
-        fingerprint: SHA-256 (hex) of its bytes; see `file_fingerprint`.
+        fingerprint: SHA-256 (hex) of its bytes, see `file_fingerprint`; empty where it was not asked for.
         row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group; None where that
             cannot be read, and the settings let it pass: then its task says so again.
         schema: of a Parquet file that can be read.
@@ -87,8 +87,10 @@ class Extent:
 Task = tuple[Extent, ...]
 
 
-def find_files(corpus: Corpus) -> list[SourceFile]:
+def find_files(corpus: Corpus, *, with_fingerprints: bool = True) -> list[SourceFile]:
     """Returns the files of a corpus by path, each once.
+
+    A fingerprint costs a reading of the whole file, which only a manifest needs.
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
@@ -124,7 +126,7 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
     by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
     with ThreadPoolExecutor(_THREADS) as threads:
-        inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
+        inspected = threads.map(lambda entry: _inspect(entry[0], corpus, with_fingerprints), by_path)
         return [
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, by_path, strict=True)
@@ -179,7 +181,7 @@ def _format_of(path: str) -> FileFormat | None:
     return _FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
+def _inspect(metadata: FileMetadata, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
     path, size = metadata.path, int(metadata.size_in_bytes)
     given: Format = "text" if corpus.sample else corpus.format
     kind = _format_of(path) if given == "auto" else given
@@ -188,7 +190,7 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
             f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text"
         )
     with files.open_raw(path) as file:
-        digest = file_fingerprint(file, size, corpus.fingerprint)
+        digest = file_fingerprint(file, size, corpus.fingerprint) if with_fingerprint else ""
         try:
             if kind != "parquet":
                 check_not_cut_off(path, size)

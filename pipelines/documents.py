@@ -91,7 +91,7 @@ def read_task(
 
 def read_corpus(corpus: Corpus) -> Iterator[Batch]:
     """Yields all documents of a corpus, in this process; see `find_files` and `read_task`."""
-    for task in plan_tasks(find_files(corpus)):
+    for task in plan_tasks(find_files(corpus, with_fingerprints=False)):
         yield from read_task(task, corpus, Counter())
 
 

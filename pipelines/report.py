@@ -161,7 +161,7 @@ def _samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
     """Returns the texts to show, each with a title: those given, or the start of documents all over the corpus."""
     if settings.samples:
         return [(f"Text {number + 1}", text) for number, text in enumerate(settings.samples)]
-    tasks = plan_tasks(find_files(corpus))
+    tasks = plan_tasks(find_files(corpus, with_fingerprints=False))
     found = []
     for number in range(_NUM_SAMPLES):
         batch = next(read_task(tasks[number * len(tasks) // _NUM_SAMPLES], corpus, Counter()), None)

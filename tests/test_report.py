@@ -18,7 +18,7 @@ from browser import Browser, find_chromium
 
 from bpe_core import Tokenizer
 from bpe_core.added_tokens import SpecialInText
-from pipelines import charts
+from pipelines import charts, corpus
 from pipelines.cli import main
 from pipelines.report import visible
 
@@ -235,6 +235,14 @@ def test_words_are_chosen_where_none_are_given(tmp_path: Path) -> None:
     assert len(words) > 2
     tokens = {row[1] for row in figures["vocabulary"]["rows"]}
     assert words <= tokens
+
+
+def test_texts_of_the_corpus_are_shown_without_reading_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "file_fingerprint", lambda *_: pytest.fail("the corpus is hashed"))
+    page = page_of(trained("byte", "gpt2", num_merges=20), tmp_path, samples=[])
+    assert "corpus.txt, row 0" in page.read_text(encoding="utf-8")
 
 
 def test_every_entry_is_listed_with_what_it_is_made_of(tmp_path: Path) -> None:
