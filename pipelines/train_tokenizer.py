@@ -1,6 +1,5 @@
 """Job 1: corpus -> word counts -> merges -> tokenizer folder."""
 
-import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +19,7 @@ from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
 from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
+from pipelines.fingerprints import sha256
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
@@ -27,7 +27,6 @@ from pipelines.word_counts import CountWords, count_corpus, find_word_counts, fi
 WORD_COUNTS_FOLDER = "word_counts"
 
 _CHECKPOINT = "_checkpoint.json"
-_READ_BYTES = 1 << 20
 
 _console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
@@ -140,11 +139,8 @@ def _given_counts(words: Words, folder: str) -> dict[str, Any]:
 
 def _sha256(path: str) -> str:
     """Over the whole file: other counts of the same words may well take as many bytes."""
-    digest = hashlib.sha256()
     with files.open_raw(path) as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return sha256(file)
 
 
 def _to_json(words: Words) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Are training shards right? Everything in a finished output is read again and held against its manifest, its own
 columns, the corpus and the tokenizer."""
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pipelines.buckets import IGNORED_LABEL
 from pipelines.config import Corpus, Shards
 from pipelines.corpus import Extent, SourceFile, find_files
 from pipelines.documents import read_task
+from pipelines.fingerprints import sha256
 from pipelines.manifest import MANIFEST, SUCCESS, read_json
 from pipelines.order import draw
 from pipelines.plan import PLAN
@@ -28,7 +28,6 @@ from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.verify import Check, Status
 
 _FIELDS = ("tokenizer", "settings", "vocabulary", "inputs", "counts", "buckets", "shards")
-_READ_BYTES = 1 << 20
 
 Bools = npt.NDArray[np.bool_]
 Document = tuple[str, int]
@@ -152,11 +151,8 @@ def _check_files(output: _Output, there: Mapping[str, int]) -> Check:
 
 
 def _has_changed(output: _Output, shard: Mapping[str, Any]) -> bool:
-    digest = hashlib.sha256()
     with files.open_raw(output.path(shard)) as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest() != str(shard["sha256"])
+        return sha256(file) != str(shard["sha256"])
 
 
 # Rows.

@@ -619,6 +619,9 @@ CONTRAST = """(() => {
 })()"""
 
 
+FIRST_LINE = "getComputedStyle(document.querySelector('.chart svg path[style*=series-0]')).stroke"
+
+
 def test_both_themes_can_be_read(browser: Browser, page: Path) -> None:
     opened(browser, page)
     grounds = []
@@ -628,8 +631,7 @@ def test_both_themes_can_be_read(browser: Browser, page: Path) -> None:
         assert text >= 4.5  # The least that WCAG 2 asks for letters, and 3 for what is drawn.
         assert drawn >= 3
         grounds.append(browser.run("getComputedStyle(document.body).backgroundColor"))
-        line = "getComputedStyle(document.querySelector('.chart svg path[style*=series-0]')).stroke"
-        assert browser.run(line) == ("rgb(11, 92, 173)" if scheme == "light" else "rgb(125, 184, 245)")
+        assert browser.run(FIRST_LINE) == ("rgb(11, 92, 173)" if scheme == "light" else "rgb(125, 184, 245)")
     assert grounds[0] != grounds[1]
 
 
@@ -664,4 +666,5 @@ def test_it_prints_without_what_only_a_screen_can_use(browser: Browser, page: Pa
     shown = "(name) => getComputedStyle(document.querySelector(name)).display"
     assert [browser.run(f"({shown})('{name}')") for name in ("nav", ".search", ".chart")] == ["none", "none", "block"]
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run(FIRST_LINE) == "rgb(11, 92, 173)"
     browser.call("Emulation.setEmulatedMedia", media="")
