@@ -21,11 +21,12 @@ from bpe_core.audit import audit_tokens
 from bpe_core.export import Format, export
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.config import Corpus, Project, load_project
+from pipelines.config import Corpus, Project
 from pipelines.known_answers import known_answer_documents
 from pipelines.lock import Locked, LockLost, new_run_id
 from pipelines.outcome import EXIT_CODES, Outcome, RunRecord
 from pipelines.plan import Changes
+from pipelines.project_file import load_project
 from pipelines.report import make_report, visible
 from pipelines.rows import read_tokenizer
 from pipelines.runners import BadInput, PipelineFailed, WorkerLost, check_paths

@@ -17,8 +17,9 @@ from bpe_core.merges import learn_merges
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
 from pipelines import train_tokenizer as job
-from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train
 from pipelines.manifest import read_json, write_json
+from pipelines.project_file import load_project
 from pipelines.runners import PipelineFailed
 from pipelines.train_tokenizer import train_tokenizer
 
