@@ -32,6 +32,7 @@ from pipelines.corpus import find_files, plan_tasks
 from pipelines.documents import read_task
 from pipelines.manifest import MANIFEST, read_json
 from pipelines.shards import TOKEN_COUNTS, read_token_counts
+from pipelines.spelling import visible, written, written_tokens
 from pipelines.word_counts import read_word_counts
 
 HTML, JSON = "report.html", "report.json"
@@ -132,27 +133,6 @@ def _check_installed() -> None:
 # Texts.
 
 
-def visible(token: bytes | str) -> str:
-    """Returns a token on one line, with what cannot be seen written out; blanks stay.
-
-    >>> visible(b"a\\n\\xe6"), visible("\\x00")
-    ('a⏎\\\\xe6', '\\\\x00')
-    """
-    readable = token.decode(errors="backslashreplace") if isinstance(token, bytes) else token
-    return "".join(map(_visible_character, readable))
-
-
-def _visible_character(character: str) -> str:
-    if character in "\n\t":
-        return "⏎" if character == "\n" else "⇥"
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
-
-
-def _written(token: bytes | str) -> str:
-    """Returns a token where blanks at its ends must be seen too."""
-    return visible(token).replace(" ", "␣")
-
-
 def _shown_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
     return [visible(token).replace("⏎", "⏎\n") for token in tokenizer.tokenize(text)]
 
@@ -238,7 +218,7 @@ def _figures(tokenizer: Tokenizer, counts: list[int] | None, project: Project, s
 
 
 def _merges_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure:
-    spelled = list(map(_written, _spellings(tokenizer)))
+    spelled = written_tokens(tokenizer)
     pairs = [[spelled[id_] for id_ in merge] for merge in tokenizer.merges.tolist()]
     columns = ("merge", "left", "right", "token")
     title = "How often each pair occurred when it was merged"
@@ -351,10 +331,10 @@ def _pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:
     smaller = [tokenizer.first_merges(size) for size in sizes]
     lines = []
     for word in words:
-        pieces = [list(map(_written, one.tokenize(word))) for one in smaller]
+        pieces = [list(map(written, one.tokenize(word))) for one in smaller]
         lines.append(charts.Line([max(size, 0.5) for size in sizes], [len(one) for one in pieces]))
         rows += [
-            (_written(word), size, len(now), now)
+            (written(word), size, len(now), now)
             for size, before, now in zip(sizes, [None, *pieces], pieces, strict=False)
             if now != before
         ]
@@ -369,7 +349,7 @@ def _pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:
         f"Looked at with {', '.join(f'{size:,}' for size in sizes[:3])}, … {sizes[-1]:,} merges; a row stands where a "
         "word has become other pieces."
     )
-    legend = tuple(map(_written, words[: charts.MOST_SERIES]))
+    legend = tuple(map(written, words[: charts.MOST_SERIES]))
     return Figure("pieces", title, summary, ("word", "merges", "tokens", "pieces"), rows, chart=chart, legend=legend)
 
 
@@ -450,7 +430,7 @@ def _uses_figure(tokenizer: Tokenizer, project: Project) -> Figure:
     if not files.exists(files.join(project.shards.output, TOKEN_COUNTS)):
         return Figure("uses", title, absent=f"There is no {TOKEN_COUNTS} beside the training data.")
     counts = read_token_counts(project.shards.output)
-    spelled = list(map(_written, _spellings(tokenizer)))
+    spelled = written_tokens(tokenizer)
     rows = [(id_, spelled[id_], counts[id_].item()) for id_ in np.argsort(counts, kind="stable").tolist()]
     digits = np.array([len(str(count)) if count else 0 for count in counts.tolist()])
     ranges = range(int(digits.max()) + 1)
@@ -475,7 +455,7 @@ def _audit_figure(settings: Report) -> Figure:
             found["name"],
             len(found["entries"]),
             found["meaning"],
-            [_shortened(_written(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
+            [_shortened(written(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
         )
         for found in audit["findings"]
     ]
@@ -491,7 +471,7 @@ def _vocabulary_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure
     tokens = tokenizer.token_bytes()
     added = {token.id: "special" if token.special else "added" for token in tokenizer.added_tokens}
     rank_of = {made: rank for rank, made in reversed(list(enumerate(tokenizer.merges[:, 2].tolist())))}
-    spelled = list(map(_written, _spellings(tokenizer)))
+    spelled = written_tokens(tokenizer)
     rows = [
         (
             id_,
@@ -505,11 +485,6 @@ def _vocabulary_figure(tokenizer: Tokenizer, counts: list[int] | None) -> Figure
     ]
     columns = ("id", "token", "bytes", "made_by", "merge", "count")
     return Figure("vocabulary", "All entries", f"{len(rows):,} entries.", columns, rows)
-
-
-def _spellings(tokenizer: Tokenizer) -> list[Any]:
-    """Returns every id's token as it is spelled; an id that is not used has an empty one."""
-    return [token and tokenizer.tokens([id_])[0] for id_, token in enumerate(tokenizer.token_bytes())]
 
 
 def _csv(figure: Figure) -> str:

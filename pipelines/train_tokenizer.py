@@ -77,8 +77,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
             special_ids=settings.special_ids,
             vocab_order=settings.vocab_order,
         )
-    for name, text in tokenizer.files().items():
-        files.write_text(files.join(train.output, name), text)
+    files.write_tokenizer(train.output, tokenizer)
     counted = read_json(files.join(counts_folder, MANIFEST)) or {}
     files.delete(files.join(train.output, _CHECKPOINT))
     write_json(

@@ -20,7 +20,7 @@ from bpe_core import Tokenizer
 from bpe_core.added_tokens import SpecialInText
 from pipelines import charts, corpus
 from pipelines.cli import main
-from pipelines.report import visible
+from pipelines.spelling import visible
 
 pytest.importorskip("jinja2", reason="pip install tokenmill[report]")
 pytest.importorskip("matplotlib", reason="pip install tokenmill[report]")
