@@ -173,6 +173,16 @@ class Train(_Group):
     num_partitions: int = Field(16, ge=1, le=10_000, description="files that the word counts are kept in")
     checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
 
+    @property
+    def kept_counts(self) -> str:
+        """The folder that the word counts of the corpus are kept in."""
+        return files.join(self.output, "word_counts")
+
+    @property
+    def counts_folder(self) -> str:
+        """The folder of the word counts to train from."""
+        return self.from_counts or self.kept_counts
+
 
 class BucketChoice(_Group):
     """Which bucket lengths to choose from; those are taken that pad least over the corpus."""

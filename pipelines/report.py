@@ -122,8 +122,7 @@ def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> l
     counts = manifest.get("merges", {}).get("counts", [])
     if manifest and len(counts) == len(tokenizer.merges):
         return list(counts)
-    train = project.train
-    counts_folder = train and (train.from_counts or files.join(train.output, "word_counts"))
+    counts_folder = project.train and project.train.counts_folder
     if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
         return None
     cut_as = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})

@@ -16,15 +16,13 @@ from bpe_core.model import extended, pairs_to_go_on_from, size_to_learn, spellin
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
 from pipelines import files
-from pipelines.config import Project
+from pipelines.config import Project, Train
 from pipelines.corpus import SourceFile, find_files, plan_tasks
 from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
 from pipelines.fingerprints import sha256
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
-
-WORD_COUNTS_FOLDER = "word_counts"
 
 _CHECKPOINT = "_checkpoint.json"
 
@@ -42,7 +40,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     """
     settings, train = project.for_training()
     files.use_flags(beam_args)
-    counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
+    counts_folder = train.counts_folder
     sources = [] if train.from_counts else find_files(project.corpus)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
     words = start.words if start else settings.words
@@ -53,7 +51,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     if start:
         identity["start_from"] = start.fingerprint
     if project.run.overwrite:
-        _delete_output(train.output, keep_counts=train.from_counts is not None)
+        _delete_output(train)
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
@@ -100,17 +98,17 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     return tokenizer
 
 
-def _delete_output(folder: str, keep_counts: bool) -> None:
+def _delete_output(train: Train) -> None:
     """Deletes what job 1 writes, the manifests first; anything else in the folder stays.
 
     Word counts stay where training is from counts: they may be the very ones, and the corpus may be gone.
     """
-    files.delete(files.join(folder, MANIFEST))
-    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT, files.TEMPORARY]
-    if not keep_counts:
-        files.delete(files.join(folder, WORD_COUNTS_FOLDER, MANIFEST))
-        names.append(WORD_COUNTS_FOLDER)
-    files.delete(*(files.join(folder, name) for name in names))
+    files.delete(files.join(train.output, MANIFEST))
+    if train.from_counts is None:
+        files.delete(files.join(train.kept_counts, MANIFEST))
+        files.delete(train.kept_counts)
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT, files.TEMPORARY)
+    files.delete(*(files.join(train.output, name) for name in names))
 
 
 def _settings(project: Project) -> dict[str, Any]:

@@ -22,11 +22,11 @@ from bpe_core.model import Model, NotExpressible, number_tokens, symbol_pairs
 from bpe_core.other_formats import write_tiktoken
 from bpe_core.ranks import as_merges
 from pipelines import files
-from pipelines.config import Corpus, Project, TokenizerSettings, Train
+from pipelines.config import Corpus, Project, TokenizerSettings
 from pipelines.documents import read_corpus
 from pipelines.known_answers import NEGATIVES, POSITIVES
 from pipelines.manifest import MANIFEST, differences, read_json
-from pipelines.train_tokenizer import WORD_COUNTS_FOLDER, train_tokenizer
+from pipelines.train_tokenizer import train_tokenizer
 from pipelines.word_counts import count_corpus_here, read_word_counts
 
 Library = Literal["hf", "tiktoken"]
@@ -229,9 +229,9 @@ class _Again(NamedTuple):
 def _train_again(project: Project, folder: str) -> _Again:
     if project.train is None:
         raise _NotChecked("the tokenizer is not of this project's training: there is no section train")
-    update = {"train": project.train.model_copy(update={"output": folder})}
-    tokenizer = train_tokenizer(project.model_copy(update=update))
-    counts, _ = read_word_counts(project.train.from_counts or files.join(folder, WORD_COUNTS_FOLDER))
+    train = project.train.model_copy(update={"output": folder})
+    tokenizer = train_tokenizer(project.model_copy(update={"train": train}))
+    counts, _ = read_word_counts(train.counts_folder)
     recorded = read_json(files.join(project.train.output, MANIFEST))
     return _Again(tokenizer, counts, read_json(files.join(folder, MANIFEST)), recorded)
 
@@ -242,7 +242,7 @@ def _as_recorded(tokenizer: Tokenizer, project: Project, again: _Again) -> _Resu
     if again.recorded is None:
         raise _NotChecked("there is no manifest beside the tokenizer")
     changed = differences(again.recorded["settings"], again.manifest["settings"], "settings")
-    if project.train.from_counts != _kept_counts(project.train):  # Else the corpus was not read again.
+    if project.train.from_counts != project.train.kept_counts:  # Else the corpus was not read again.
         changed += differences(again.recorded["inputs"], again.manifest["inputs"], "inputs")
     changed += differences(again.recorded["tokenizer"]["fingerprint"], tokenizer.fingerprint, "tokenizer.fingerprint")
     if changed:
@@ -254,7 +254,7 @@ def _as_recorded(tokenizer: Tokenizer, project: Project, again: _Again) -> _Resu
 def _word_counts(project: Project, again: _Again) -> _Result:
     """The word counts that were kept are those of the corpus."""
     assert project.train is not None
-    folder = _kept_counts(project.train)
+    folder = project.train.kept_counts
     if project.train.from_counts or not files.exists(folder):
         raise _NotChecked("the tokenizer was trained from given counts, or none were kept")
     kept, _ = read_word_counts(folder)
@@ -262,10 +262,6 @@ def _word_counts(project: Project, again: _Again) -> _Result:
     if not kept.equals(again.word_counts):
         return _Result(False, f"{folder} holds other counts than the corpus, {again.word_counts.num_rows:,}", values)
     return _Result(True, f"{kept.num_rows:,} different words, counted again alike", values)
-
-
-def _kept_counts(train: Train) -> str:
-    return files.join(train.output, WORD_COUNTS_FOLDER)
 
 
 def _merges(model: Model, again: _Again) -> _Result:
