@@ -8,11 +8,11 @@ from typing import Any, NoReturn, get_args
 
 from bpe_core.export import Format
 from pipelines import commands
+from pipelines.comparison import Library
 from pipelines.jobs import outcome_of, run_job
 from pipelines.lock import Locked, LockLost
 from pipelines.outcome import EXIT_CODES, Outcome
 from pipelines.runners import PipelineFailed, WorkerLost
-from pipelines.verify import Library
 
 _BEAM_JOBS = ("train", "tokenize", "sweep")
 _VERIFY_SHARDS = "verify shards"

@@ -20,6 +20,7 @@ from bpe_core.audit import TokenAudit, audit_tokens
 from bpe_core.export import export as export_tokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
+from pipelines.comparison import compare_ids
 from pipelines.config import Corpus
 from pipelines.known_answers import known_answer_documents
 from pipelines.outcome import Outcome
@@ -27,7 +28,7 @@ from pipelines.project_file import load_project
 from pipelines.rows import read_tokenizer
 from pipelines.shards import read_token_counts
 from pipelines.spelling import visible
-from pipelines.verify import Check, self_checks, verify_against
+from pipelines.verify import Check, self_checks
 from pipelines.verify_shards import verify_shards as check_shards
 from pipelines.word_counts import count_corpus_here, read_word_counts
 
@@ -147,8 +148,8 @@ def _compare_with_library(args: argparse.Namespace) -> None:
     if not (args.tokenizer and args.against and args.corpus):
         raise ValueError("give --config FILE, or all of --tokenizer, --against and --corpus")
     tokenizer = _tokenizer(args)
-    found = verify_against(tokenizer, args.against, _corpus(args), args.reference)
-    print(f"{found.documents:,} documents, {found.ids:,} ids, {found.different:,} documents with other ids")
+    found = compare_ids(tokenizer, args.against, _corpus(args), args.reference)
+    print(found.line())
     if found.first is not None:
         print(found.first.describe(tokenizer))
         raise SystemExit(Outcome.FAILED)

@@ -103,15 +103,7 @@ def _checked(
         fits = sizes <= corpus.max_document_bytes
         bad += [too_long(path, int(rows[at]), int(sizes[at]), texts[at].as_buffer(), corpus) for at in _false(fits)]
         rows, texts, carried = _filtered(fits, rows, texts, carried)
-    decoded, errors = _decoded(texts)
-    wrong = {index: ("the text", error) for index, error in errors.items()}
-    for number, column in enumerate(carried.columns):
-        if _holds_text(column.type):
-            values, errors = _decoded(column.combine_chunks().cast(pa.large_binary()))
-            if errors:
-                name = carried.column_names[number]
-                carried = carried.set_column(number, name, values)
-                wrong = {index: (f"the column {name!r}", error) for index, error in errors.items()} | wrong
+    decoded, carried, wrong = _decoded_rows(texts, carried)
     if not wrong:
         return rows, decoded, carried
     if corpus.on_invalid_utf8 == "replace":
@@ -123,8 +115,7 @@ def _checked(
         bad += [not_utf8(path, int(rows[index]), what, error) for index, (what, error) in wrong.items()]
     kept = np.ones(len(rows), bool)
     kept[list(wrong)] = False
-    rows, decoded, carried = _filtered(kept, rows, decoded, carried)
-    return rows, decoded, carried
+    return _filtered(kept, rows, decoded, carried)
 
 
 def _filtered(kept: np.ndarray, rows: Int64s, texts: pa.Array, carried: pa.Table) -> tuple[Int64s, pa.Array, pa.Table]:
@@ -134,6 +125,24 @@ def _filtered(kept: np.ndarray, rows: Int64s, texts: pa.Array, carried: pa.Table
 
 def _false(mask: np.ndarray) -> list[int]:
     return [int(at) for at in np.flatnonzero(~mask)]
+
+
+_Errors = dict[int, tuple[str, UnicodeDecodeError]]
+"""By the place of a row: in what, and where in it, there is no UTF-8."""
+
+
+def _decoded_rows(texts: pa.LargeBinaryArray, carried: pa.Table) -> tuple[pa.LargeStringArray, pa.Table, _Errors]:
+    """Returns texts and carried columns as text, and the rows with bytes that are no UTF-8, the text's own first."""
+    decoded, errors = _decoded(texts)
+    wrong: _Errors = {index: ("the text", error) for index, error in errors.items()}
+    for number, column in enumerate(carried.columns):
+        if _holds_text(column.type):
+            values, errors = _decoded(column.combine_chunks().cast(pa.large_binary()))
+            if errors:
+                name = carried.column_names[number]
+                carried = carried.set_column(number, name, values)
+                wrong = {index: (f"the column {name!r}", error) for index, error in errors.items()} | wrong
+    return decoded, carried, wrong
 
 
 def _holds_text(kind: pa.DataType) -> bool:
