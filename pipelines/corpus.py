@@ -297,17 +297,22 @@ def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Sc
         ValueError: a column is not there, in any of the Parquet files.
     """
     for source in sources:
-        names = carry if source.schema is None else source.schema.names
-        missing = [name for name in carry if name not in names]
-        if missing:
-            raise ValueError(
-                f"{source.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(names)}. "
-                "Set shards.carry"
-            )
+        if source.schema is not None:
+            check_carried(source.path, source.schema, carry)
     readable = [source for source in sources if source.row_groups is not None]
     if not readable or readable[0].schema is None:
         return pa.schema([(name, pa.string()) for name in carry])
     return pa.schema([readable[0].schema.field(name) for name in carry])
+
+
+def check_carried(path: str, schema: pa.Schema, carry: Sequence[str]) -> None:
+    """Raises ValueError where a Parquet file lacks a column to carry."""
+    missing = [name for name in carry if name not in schema.names]
+    if missing:
+        raise ValueError(
+            f"{path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}. "
+            "Set shards.carry"
+        )
 
 
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20

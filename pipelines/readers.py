@@ -15,7 +15,7 @@ from bpe_core.kernels import Int64s
 from bpe_core.words import repair_surrogates
 from pipelines import files
 from pipelines.config import Corpus
-from pipelines.corpus import COMPRESSIONS, Extent, FileFormat, check_not_cut_off, is_damage, open_parquet
+from pipelines.corpus import COMPRESSIONS, Extent, FileFormat, check_carried, check_not_cut_off, is_damage, open_parquet
 from pipelines.known_answers import known_answer_documents
 from pipelines.quarantine import BadInputError, BadRows, Reason, bad_input
 
@@ -85,12 +85,7 @@ def _read_parquet(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: 
         # A read buffer instead of whole column chunks keeps memory flat however large a row group is.
         options = {"buffer_size": _READ_BYTES, "pre_buffer": False, "page_checksum_verification": True}
         parquet, top, steps = open_parquet(file, extent.path, extent.num_bytes, corpus, **options)
-        missing = [name for name in carry if name not in parquet.schema_arrow.names]
-        if missing:
-            names = ", ".join(parquet.schema_arrow.names)
-            raise ValueError(
-                f"{extent.path}: there is no column {missing[0]!r} to carry; its columns are {names}. Set shards.carry"
-            )
+        check_carried(extent.path, parquet.schema_arrow, carry)
         first, end = extent.row_groups or (0, parquet.metadata.num_row_groups)
         first_row = row = extent.first_row
         for index in range(first, end):
