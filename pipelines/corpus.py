@@ -215,13 +215,15 @@ def check_not_cut_off(path: str, num_bytes: int) -> None:
     Arrow takes that for a whole file of no text, and no tool writes such a file. A plain file of no bytes is whole.
     """
     if num_bytes == 0 and PurePosixPath(path).suffix in COMPRESSIONS:
-        raise bad_file(path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out")
+        raise _bad_file(
+            path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out"
+        )
 
 
 def open_parquet(
     file: BinaryIO, path: str, num_bytes: int, corpus: Corpus, **options: Any
 ) -> tuple[pq.ParquetFile, str, list[str]]:
-    """Returns an open Parquet file and where its text is, see `text_leaf`; `options` go to Arrow.
+    """Returns an open Parquet file and where its text is, see `_text_leaf`; `options` go to Arrow.
 
     Raises:
         BadInputError: it is damaged, or its text is of another type.
@@ -233,12 +235,12 @@ def open_parquet(
         if not is_damage(error):
             raise
         detail = f"not a whole Parquet file of {num_bytes} bytes: {error}"
-        raise bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
+        raise _bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
     try:
-        return parquet, *text_leaf(parquet.schema_arrow, corpus.text_column, path)
+        return parquet, *_text_leaf(parquet.schema_arrow, corpus.text_column, path)
     except _WrongTypeError as error:
         rows = parquet.metadata.num_rows
-        raise bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
+        raise _bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
 
 
 def is_damage(error: Exception) -> bool:
@@ -252,7 +254,7 @@ def is_damage(error: Exception) -> bool:
     return type(error) is OSError and error.errno is None
 
 
-def bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
+def _bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
     """Returns the error about a whole file."""
     return bad_input(BadRows(path, 0, rows, reason, detail, where=path, remedy=remedy))
 
@@ -261,7 +263,7 @@ class _WrongTypeError(ValueError):
     pass
 
 
-def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
+def _text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:

@@ -45,7 +45,7 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    data = json.dumps(encoder_data(tokenizer, counts), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(_encoder_data(tokenizer, counts), separators=(",", ":")).replace("<", "\\u003c")
     return environment.get_template("report.html.j2").render(
         facts=facts,
         figures={figure.name: figure for figure in figures},
@@ -82,7 +82,7 @@ def _notes(tokenizer: Tokenizer) -> list[str]:
     return notes
 
 
-def encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[str, Any]:
+def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[str, Any]:
     """Returns what `report.js` encodes with, as JSON content; arrays in base64, little-endian."""
     words, model = tokenizer.words, tokenizer.model
     tokens = tokenizer.token_bytes()
