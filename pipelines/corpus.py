@@ -40,7 +40,7 @@ class SourceFile:
     """One file of the corpus.
 
     Attributes:
-        fingerprint: SHA-256 (hex) of its bytes; see `file_fingerprint`.
+        fingerprint: SHA-256 (hex) of its bytes, see `file_fingerprint`; empty where it was not asked for.
         row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group; None where that
             cannot be read, and the settings let it pass: then its task says so again.
         schema: of a Parquet file that can be read.
@@ -87,8 +87,10 @@ class Extent:
 Task = tuple[Extent, ...]
 
 
-def find_files(corpus: Corpus) -> list[SourceFile]:
+def find_files(corpus: Corpus, *, with_fingerprints: bool = True) -> list[SourceFile]:
     """Returns the files of a corpus by path, each once.
+
+    A fingerprint costs a reading of the whole file, which only a manifest needs.
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
@@ -124,7 +126,7 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
     by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
     with ThreadPoolExecutor(_THREADS) as threads:
-        inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
+        inspected = threads.map(lambda entry: _inspect(entry[0], corpus, with_fingerprints), by_path)
         return [
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, by_path, strict=True)
@@ -179,7 +181,7 @@ def _format_of(path: str) -> FileFormat | None:
     return _FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
+def _inspect(metadata: FileMetadata, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
     path, size = metadata.path, int(metadata.size_in_bytes)
     given: Format = "text" if corpus.sample else corpus.format
     kind = _format_of(path) if given == "auto" else given
@@ -188,7 +190,7 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
             f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text"
         )
     with files.open_raw(path) as file:
-        digest = file_fingerprint(file, size, corpus.fingerprint)
+        digest = file_fingerprint(file, size, corpus.fingerprint) if with_fingerprint else ""
         try:
             if kind != "parquet":
                 check_not_cut_off(path, size)
@@ -213,13 +215,15 @@ def check_not_cut_off(path: str, num_bytes: int) -> None:
     Arrow takes that for a whole file of no text, and no tool writes such a file. A plain file of no bytes is whole.
     """
     if num_bytes == 0 and PurePosixPath(path).suffix in COMPRESSIONS:
-        raise bad_file(path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out")
+        raise _bad_file(
+            path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out"
+        )
 
 
 def open_parquet(
     file: BinaryIO, path: str, num_bytes: int, corpus: Corpus, **options: Any
 ) -> tuple[pq.ParquetFile, str, list[str]]:
-    """Returns an open Parquet file and where its text is, see `text_leaf`; `options` go to Arrow.
+    """Returns an open Parquet file and where its text is, see `_text_leaf`; `options` go to Arrow.
 
     Raises:
         BadInputError: it is damaged, or its text is of another type.
@@ -231,12 +235,12 @@ def open_parquet(
         if not is_damage(error):
             raise
         detail = f"not a whole Parquet file of {num_bytes} bytes: {error}"
-        raise bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
+        raise _bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
     try:
-        return parquet, *text_leaf(parquet.schema_arrow, corpus.text_column, path)
+        return parquet, *_text_leaf(parquet.schema_arrow, corpus.text_column, path)
     except _WrongTypeError as error:
         rows = parquet.metadata.num_rows
-        raise bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
+        raise _bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
 
 
 def is_damage(error: Exception) -> bool:
@@ -250,7 +254,7 @@ def is_damage(error: Exception) -> bool:
     return type(error) is OSError and error.errno is None
 
 
-def bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
+def _bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
     """Returns the error about a whole file."""
     return bad_input(BadRows(path, 0, rows, reason, detail, where=path, remedy=remedy))
 
@@ -259,7 +263,7 @@ class _WrongTypeError(ValueError):
     pass
 
 
-def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
+def _text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:
@@ -295,17 +299,22 @@ def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Sc
         ValueError: a column is not there, in any of the Parquet files.
     """
     for source in sources:
-        names = carry if source.schema is None else source.schema.names
-        missing = [name for name in carry if name not in names]
-        if missing:
-            raise ValueError(
-                f"{source.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(names)}. "
-                "Set shards.carry"
-            )
+        if source.schema is not None:
+            check_carried(source.path, source.schema, carry)
     readable = [source for source in sources if source.row_groups is not None]
     if not readable or readable[0].schema is None:
         return pa.schema([(name, pa.string()) for name in carry])
     return pa.schema([readable[0].schema.field(name) for name in carry])
+
+
+def check_carried(path: str, schema: pa.Schema, carry: Sequence[str]) -> None:
+    """Raises ValueError where a Parquet file lacks a column to carry."""
+    missing = [name for name in carry if name not in schema.names]
+    if missing:
+        raise ValueError(
+            f"{path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}. "
+            "Set shards.carry"
+        )
 
 
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20

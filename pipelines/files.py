@@ -138,6 +138,12 @@ def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mappin
     return tokenizer
 
 
+def write_tokenizer(folder: str, tokenizer: Tokenizer) -> None:
+    """Writes the files of a tokenizer into a folder."""
+    for name, text in tokenizer.files().items():
+        write_text(join(folder, name), text)
+
+
 def write_text(path: str, text: str) -> None:
     """Writes a file of text in one go, see `write_bytes`."""
     write_bytes(path, text.encode())

@@ -16,9 +16,11 @@ from bpe_core.counting import count_words
 from bpe_core.merges import learn_merges
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
+from pipelines import merging
 from pipelines import train_tokenizer as job
-from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train
 from pipelines.manifest import read_json, write_json
+from pipelines.project_file import load_project
 from pipelines.runners import PipelineFailed
 from pipelines.train_tokenizer import train_tokenizer
 
@@ -135,7 +137,7 @@ def train_until_checkpoint(settings: Project) -> int:
             raise Interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "write_json", write_and_stop)
+        patch.setattr(merging, "write_json", write_and_stop)
         with pytest.raises(Interrupted):
             train_tokenizer(settings)
     _, train = settings.for_training()
@@ -418,7 +420,7 @@ def test_a_finished_output_is_left_as_it_is(
     first = train_tokenizer(project(corpus, tmp_path))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     monkeypatch.setattr(job, "run_pipeline", no_pipeline)
-    monkeypatch.setattr(job, "learn_merges", no_pipeline)
+    monkeypatch.setattr(merging, "learn_merges", no_pipeline)
     capsys.readouterr()
     second = train_tokenizer(project(corpus, tmp_path, train={"checkpoint_seconds": 7}, run={"workers": 2}))
     assert capsys.readouterr().err.startswith("nothing to do: ")
