@@ -192,20 +192,13 @@ def copy_items(source: Any, start: Any, stop: Any, target: Any, at: Any) -> None
         target[at + i] = source[start + i]
 
 
-@kernel
-def grown(array: Any, size: Any) -> Any:
-    """Returns an array of at least `size` items that starts with those of `array`."""
-    bigger = np.empty(max(size, array.size * 2), array.dtype)
-    copy_items(array, 0, array.size, bigger, 0)
+def grown(array: Any, size: int) -> Any:
+    """Returns the array, or one of at least `size` items that starts with those of the array."""
+    if size <= array.size:
+        return array
+    bigger = np.empty(max(size, 2 * array.size), array.dtype)
+    bigger[: array.size] = array
     return bigger
-
-
-@part
-def copied(array: Any, start: Any, stop: Any) -> Any:
-    """Returns the items `start` to `stop` as an array of their own."""
-    own = np.empty(stop - start, array.dtype)
-    copy_items(array, start, stop, own, 0)
-    return own
 
 
 def table_size(num_keys: int) -> int:

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from bpe_core.alphabet import MARKER, Alphabet, SpelledWords
-from bpe_core.kernels import EMPTY, Int32s, Int64s, table_size
+from bpe_core.kernels import EMPTY, Int32s, Int64s, grown, table_size
 from bpe_core.merge_candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
 from bpe_core.merge_state import (
     ENDED,
@@ -213,10 +213,10 @@ class MergeLoop:
 
     def _make_room(self) -> None:
         need = self._state
-        self._symbols = self._symbols._replace(spelling=_grown(self._symbols.spelling, need[NEED_SPELLING]))
+        self._symbols = self._symbols._replace(spelling=grown(self._symbols.spelling, need[NEED_SPELLING]))
         self._seen = _with_room(self._seen, need[NEED_SEEN])
         self._pairs = _more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
-        self._pairs = self._pairs._replace(listed=_grown(self._pairs.listed, need[NEED_LISTED]))
+        self._pairs = self._pairs._replace(listed=grown(self._pairs.listed, need[NEED_LISTED]))
         self._heap = _with_room(self._heap, need[NEED_HEAP])
 
     def _progress(self) -> Progress:
@@ -280,7 +280,7 @@ def _more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
     """Returns the pairs, of which there are `num_pairs`, with room for `size`; the hash table is at most half full."""
     if size <= pairs.key.size:
         return pairs
-    key, total, list_start, list_size, cursor = (_grown(column, size) for column in pairs[:5])
+    key, total, list_start, list_size, cursor = (grown(column, size) for column in pairs[:5])
     slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
     slot_pairs = np.empty(slot_keys.size, np.int32)
     fill_slots(key[:num_pairs], slot_keys, slot_pairs)
@@ -288,16 +288,7 @@ def _more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
 
 
 def _with_room(arrays: _Arrays, size: int) -> _Arrays:
-    return type(arrays)(*(_grown(array, size) for array in arrays))
-
-
-def _grown(array: Any, size: int) -> Any:
-    """Returns the array, or one of at least `size` items that starts with those of the array."""
-    if size <= array.size:
-        return array
-    bigger = np.empty(max(size, 2 * array.size), array.dtype)
-    bigger[: array.size] = array
-    return bigger
+    return type(arrays)(*(grown(array, size) for array in arrays))
 
 
 def _forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:

@@ -4,7 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, inlined, kernel, least_of_sixteen, part, table_size
+from bpe_core.kernels import Int32s, Int64s, inlined, lean_kernel, lean_part, least_of_sixteen, table_size
 from bpe_core.word_table import Words64
 
 RankedBy = Literal["merge", "token"]
@@ -49,7 +49,6 @@ class Lanes(NamedTuple):
     blocks: Int64s  # how many blocks of `_BLOCK` places it takes
 
 
-@kernel
 def new_lanes() -> Lanes:
     """Returns room for words; what is in it has no meaning yet, but for `lanes`."""
     size = _NUM_LANES * _LANE
@@ -63,12 +62,12 @@ def new_lanes() -> Lanes:
     )
 
 
-@part
+@lean_part
 def _pair(left: Any, right: Any) -> Any:
     return (np.uint64(left) << np.uint64(21)) | np.uint64(right)
 
 
-@part
+@lean_part
 def _home(pair: Any, slots: Words64) -> Any:
     """Returns the slot in which a pair is looked for first."""
     mixed = pair * np.uint64(0x9E3779B97F4A7C15)
@@ -98,7 +97,7 @@ def find_rank(left: Any, right: Any, slots: Words64) -> Any:
     return rank if (apart == 0) & ((left | right) >= 0) else NO_RANK
 
 
-@part
+@lean_part
 def _next(slot: Any, slots: Words64) -> Any:
     return (slot + np.uint64(1)) & np.uint64(slots.size - 1)
 
@@ -109,7 +108,7 @@ def _waiting(left: Any, right: Any, place: Any, slots: Words64) -> Any:
     return np.uint32(rank << np.uint64(_PLACE_BITS)) | np.uint32(place) if rank != NO_RANK else _NOTHING_WAITS
 
 
-@part
+@lean_part
 def _start(
     symbols: Int32s, first: Any, size: Any, slots: Words64, waiting: Any, after: Int32s, before: Int32s, lane: Any
 ) -> Any:
@@ -129,7 +128,7 @@ def _start(
     return blocks
 
 
-@kernel
+@lean_kernel
 def merge_scanning(
     symbols: Int32s, starts: Int64s, sizes: Int64s, num_words: Any, merging: Merging, room: Lanes
 ) -> None:
@@ -182,7 +181,7 @@ def merge_scanning(
             turn = 0
 
 
-@part
+@lean_part
 def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     child = size
     while child > 0:
@@ -194,7 +193,7 @@ def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     heap[child] = entry
 
 
-@part
+@lean_part
 def _take_first(heap: Int64s, size: int) -> Any:
     first, entry = heap[0], heap[size - 1]
     parent, last = 0, size - 1
@@ -212,16 +211,29 @@ def _take_first(heap: Int64s, size: int) -> Any:
     return first
 
 
-@kernel
-def merge_with_heap(symbols: Int32s, merging: Merging) -> int:
+class Links(NamedTuple):
+    """Room for one word of any size in `merge_with_heap`: `after` and `before` as large as the word, `heap` thrice."""
+
+    after: Int64s
+    before: Int64s
+    heap: Int64s
+
+
+def new_links(size: int) -> Links:
+    """Returns room for a word of `size` symbols; what is in it has no meaning yet."""
+    return Links(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(3 * size, np.int64))
+
+
+@lean_kernel
+def merge_with_heap(symbols: Int32s, merging: Merging, room: Links) -> Any:
     """Merges a word of any size in place, in time near linear; returns how many symbols are left.
 
     Symbols are a linked list, merges wait in a heap of (rank, place).
     """
     size = symbols.size
-    after = np.arange(1, size + 1)
-    before = np.arange(-1, size - 1)
-    heap = np.empty(3 * size, np.int64)
+    after, before, heap = room
+    for at in range(size):
+        after[at], before[at] = at + 1, at - 1
     waiting = 0
     for at in range(size - 1):
         rank = np.int64(find_rank(symbols[at], symbols[at + 1], merging.slots))
@@ -272,7 +284,7 @@ def new_merging(merges: Int32s, ranked_by: RankedBy = "merge") -> Merging:
     return Merging(slots, np.ascontiguousarray(merged, np.int32))
 
 
-@kernel
+@lean_kernel
 def _fill(slots: Words64, merges: Int32s, ranks: Int64s) -> None:
     for row in range(len(merges)):
         rank = ranks[row]

@@ -25,6 +25,7 @@ from bpe_core.word_merging import (
     merge_scanning,
     merge_with_heap,
     new_lanes,
+    new_links,
     new_merging,
 )
 
@@ -98,7 +99,7 @@ def merged_by_scanning(words: Sequence[Sequence[int]], table: Merging) -> list[l
 
 def merged_with_heap(symbols: Sequence[int], table: Merging) -> list[int]:
     copy = np.array(symbols, np.int32)
-    return list(copy[: merge_with_heap(copy, table)].tolist())
+    return list(copy[: merge_with_heap(copy, table, new_links(copy.size))].tolist())
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 63, 64, 500, SCAN_LIMIT])
@@ -258,8 +259,8 @@ def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
     batches = [pa.array([part.tobytes().decode()]) for part in np.split(letters, 8)]
     for batch in batches:
         tokenizer.encode_batch(batch)
-    (cache,) = tokenizer._encoder._words._caches
-    assert cache.words.used[0] < 2_200_000  # Of 2.4 million different words: it was emptied on the way.
+    (memory,) = tokenizer._encoder._words._memories
+    assert memory.cache.words.used[0] < 2_200_000  # Of 2.4 million different words: it was emptied on the way.
     fresh = Tokenizer.from_json(tokenizer.files()["tokenizer.json"])
     for batch in (batches[0], batches[-1]):
         assert tokenizer.encode_batch(batch).equals(fresh.encode_batch(batch))
