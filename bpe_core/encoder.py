@@ -24,6 +24,7 @@ from bpe_core.word_merging import (
     new_scratch,
 )
 from bpe_core.word_table import (
+    MOST_IN_LARGE,
     POOL_USED,
     USED,
     Words64,
@@ -43,12 +44,12 @@ from bpe_core.words import Cut
 UNKNOWN = -3
 """A character without a symbol is `UNKNOWN - code point` among the symbols of a word."""
 
-_MOST_WORDS_KEPT = 1 << 21
 _LONGEST_WORD_KEPT = 512  # bytes
 _MOST_BYTES_KEPT = 1 << 28  # of words of more than 15 bytes
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
 _RUN = 1024
+_MOST_WORDS_KEPT = MOST_IN_LARGE - _RUN  # So the table stays at 64 MiB.
 
 
 class Spelling(NamedTuple):
