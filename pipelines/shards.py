@@ -2,13 +2,13 @@
 
 import hashlib
 import io
-import math
 import uuid
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any, BinaryIO, Self
 
 import numpy as np
@@ -26,8 +26,8 @@ from pipelines.quarantine import QUARANTINE_FOLDER
 
 TASKS_FOLDER = "_tasks"
 _ENTRY_FIELDS = ("key", "counts", "left_out", "shards")
-_PIECE_IDS = 1 << 18
-_WRITTEN_AT_ONCE = 1024  # Values between two of which Arrow looks whether a page is full.
+_PAGE_IDS = 1 << 18  # Arrow's 1 MiB; masks take as much before compression.
+_BATCH_IDS = 1024
 _THREADS = 16  # An object store answers each request late, and many at once.
 TOKEN_COUNTS = "_token_counts.npy"
 """How often each id stands in all shards; with an underscore, for readers of Parquet folders pass over such names."""
@@ -161,11 +161,16 @@ class _Shard:
         self.num_tokens += pc.sum(lengths).as_py()
 
     def _pieces(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """Cuts rows into pieces that Arrow writes to the same bytes as all of them together."""
-        least = _WRITTEN_AT_ONCE // math.gcd(_WRITTEN_AT_ONCE, self._bucket)
-        size = least * max(1, _PIECE_IDS // (least * self._bucket))
+        """Cuts rows into pieces of about a page, which Arrow writes to the same bytes as all of them together.
+
+        Arrow looks whether a page is full after each batch, that is where a row ends after 1,024 values, and also
+        before and after the last row of a piece: so a piece ends with a batch, and not with a page.
+        """
+        batch = -(-_BATCH_IDS // self._bucket)
+        page = batch * -(-_PAGE_IDS // (batch * self._bucket))
         made_from = rows.select([name for name in ("ids", "segment_lengths") if name in rows.column_names])
-        return (made_from.slice(start, size) for start in range(0, rows.num_rows, size))
+        starts = [0, *range(page + batch, rows.num_rows, page), rows.num_rows]
+        return (made_from.slice(start, stop - start) for start, stop in pairwise(starts))
 
     def _padded(self, rows: pa.Table) -> pa.Table:
         """Returns the columns that are as long as the bucket in each row; counts the ids."""
