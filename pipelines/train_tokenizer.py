@@ -20,6 +20,7 @@ from pipelines import files
 from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
 from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
+from pipelines.lock import OutputLock, new_run_id
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
@@ -39,10 +40,20 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     stopped: at its word counts, or at the last checkpoint of its merges.
 
     Raises:
+        Locked: another run works on the output.
+        LockLost: another run took this one for dead.
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
-    settings, train = project.for_training()
+    _, train = project.for_training()
     files.use_flags(beam_args)
+    with OutputLock(train.output, new_run_id(), project.run.lock_seconds) as lock:
+        for claim in lock.taken_over:
+            _console.print(f"{train.output}: removed the lock of a dead run, {claim}")
+        return _train(project, beam_args, lock)
+
+
+def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
+    settings, train = project.for_training()
     counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
     sources = [] if train.from_counts else find_files(project.corpus)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
@@ -78,6 +89,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
             special_ids=settings.special_ids,
             vocab_order=settings.vocab_order,
         )
+    lock.check()
     for name, text in tokenizer.files().items():
         files.write_text(files.join(train.output, name), text)
     counted = read_json(files.join(counts_folder, MANIFEST)) or {}
