@@ -379,7 +379,7 @@ class Run(_Group):
     overwrite: bool = Field(False, description="replace another run's output in the same folder")
     progress: bool = Field(True, description="show progress bars")
     lock_seconds: float = Field(
-        120, gt=0, description="job 2: a run on another machine without a sign of life for so many seconds is dead"
+        120, gt=0, description="a run on another machine without a sign of life for so many seconds is dead"
     )
     metrics: str | None = Field(None, description="a file, *.prom, for metrics of the run in Prometheus' text format")
 

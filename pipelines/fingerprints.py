@@ -5,7 +5,7 @@ from typing import BinaryIO, Literal
 
 How = Literal["whole", "sampled"]
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 17
 _SAMPLES = 64
 _SAMPLE_BYTES = 64 << 10
 

@@ -15,6 +15,7 @@ from pipelines.config import Project, TokenizerSettings, Train
 from pipelines.corpus import SourceFile, Task, find_files, plan_tasks
 from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
 from pipelines.fingerprints import sha256
+from pipelines.lock import OutputLock, new_run_id
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.merging import CHECKPOINT, learn
 from pipelines.runners import run_pipeline
@@ -30,10 +31,20 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     stopped: at its word counts, or at the last checkpoint of its merges.
 
     Raises:
+        Locked: another run works on the output.
+        LockLost: another run took this one for dead.
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
-    settings, train = project.for_training()
+    _, train = project.for_training()
     files.use_flags(beam_args)
+    with OutputLock(train.output, new_run_id(), project.run.lock_seconds) as lock:
+        for claim in lock.taken_over:
+            _console.print(f"{train.output}: removed the lock of a dead run, {claim}")
+        return _train(project, beam_args, lock)
+
+
+def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
+    settings, train = project.for_training()
     counts_folder = train.counts_folder
     sources = [] if train.from_counts else find_files(project.corpus)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
@@ -59,6 +70,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         )
     merges = learn(project, start, word_counts, identity=fingerprint(identity), console=_console)
     tokenizer = _numbered(merges, start, settings, words)
+    lock.check()
     files.write_tokenizer(train.output, tokenizer)
     files.delete(files.join(train.output, CHECKPOINT))
     counted = read_json(files.join(counts_folder, MANIFEST)) or {}

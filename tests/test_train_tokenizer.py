@@ -19,6 +19,7 @@ from bpe_core.words import Words
 from pipelines import merging
 from pipelines import train_tokenizer as job
 from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train
+from pipelines.lock import LOCK_FOLDER, Locked, LockLost, OutputLock
 from pipelines.manifest import read_json, write_json
 from pipelines.project_file import load_project
 from pipelines.runners import PipelineFailed
@@ -426,6 +427,37 @@ def test_a_finished_output_is_left_as_it_is(
     assert capsys.readouterr().err.startswith("nothing to do: ")
     assert second.files() == first.files()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_second_run_on_the_same_output_stops(corpus: Path, tmp_path: Path, trained: Path) -> None:
+    output = tmp_path / "out"
+    settings = project(corpus, output)
+    with OutputLock(str(output), "0-other", 60):
+        before = contents(output)
+        with pytest.raises(Locked, match="in use by run 0-other"):
+            train_tokenizer(settings)
+        assert contents(output) == before
+    train_tokenizer(settings)
+    assert contents(output) == contents(trained)
+
+
+def test_a_run_that_lost_its_lock_writes_no_tokenizer(
+    corpus: Path, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    settings = project(corpus, output)
+
+    def learn_and_lose_the_lock(*args: Any, **options: Any) -> Any:
+        shutil.rmtree(output / LOCK_FOLDER)
+        return learn_merges(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "learn_merges", learn_and_lose_the_lock)
+        with pytest.raises(LockLost, match="another run took its place"):
+            train_tokenizer(settings)
+    assert {path.name for path in output.iterdir()} == {"word_counts"}
+    train_tokenizer(settings)
+    assert contents(output) == contents(trained)
 
 
 @pytest.mark.parametrize(
