@@ -206,14 +206,10 @@ def table_size(num_keys: int) -> int:
     return max(8, 1 << (2 * num_keys - 1).bit_length()) if num_keys > 0 else 8
 
 
-PADDING = 16
-"""Bytes that kernels may read past the end of texts."""
-
-
 def flat_bytes(array: pa.Array) -> tuple[Int8s, Int64s]:
     """Returns the bytes of a string or binary array, and where each value starts in them (int64, one more than values).
 
-    Values follow each other without gaps; a null has none. At least `PADDING` bytes behind them can be read.
+    Values follow each other without gaps; a null has none.
     """
     array = array.cast(pa.large_binary())
     if array.null_count:
@@ -221,7 +217,4 @@ def flat_bytes(array: pa.Array) -> tuple[Int8s, Int64s]:
     offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
     data = array.buffers()[2]
     flat = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
-    if flat.size < offsets[-1] + PADDING:
-        flat = np.concatenate([flat[offsets[0] : offsets[-1]], np.zeros(PADDING, np.uint8)])
-        return flat[: offsets[-1] - offsets[0]], offsets - offsets[0]
     return flat[offsets[0] : offsets[-1]], offsets - offsets[0]

@@ -95,15 +95,27 @@ def _mixed(low: Any, high: Any) -> Any:
     return mixed ^ (mixed >> np.uint64(32))
 
 
+@lean_part
+def _last_halves(data: Int8s, at: Any, size: Any) -> tuple[Any, Any]:
+    """Returns the bytes of a short word in two halves, without reading on behind it."""
+    low, high = np.uint64(0), np.uint64(0)
+    for i in range(size):
+        if i < 8:
+            low |= np.uint64(data[at + i]) << np.uint64(8 * i)
+        else:
+            high |= np.uint64(data[at + i]) << np.uint64(8 * i - 64)
+    return low, high
+
+
 @inlined
 def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
-    """Returns the two halves of a word's key, and its hash; a long word's low half is its hash, its high half is 0.
-
-    Reads up to 16 bytes from the word's start, which may be past the end of `data`: see `flat_bytes`.
-    """
+    """Returns the two halves of a word's key, and its hash; a long word's low half is its hash, its high half is 0."""
     if size <= LONGEST_SHORT_WORD:
-        low = load_eight(data, at) & _LOW_MASKS[size]
-        high = (load_eight(data, at + 8) & _HIGH_MASKS[size]) | (np.uint64(size) << np.uint64(56))
+        if at + 16 <= data.size:
+            low, high = load_eight(data, at) & _LOW_MASKS[size], load_eight(data, at + 8) & _HIGH_MASKS[size]
+        else:
+            low, high = _last_halves(data, at, size)
+        high |= np.uint64(size) << np.uint64(56)
         mixed = (low * _FACTOR_LOW) ^ (high * _FACTOR_HIGH)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTOR_LOW
         mixed ^= mixed >> np.uint64(32)
@@ -287,9 +299,10 @@ def put_word(
         place = used[POOL_USED]
         store_eight(pool, place, size)
         place += 8
-        # Eight bytes at a time, up to seven too many.
-        for i in range(0, size, 8):
+        # Eight bytes by eight; the last eight may overlap those before.
+        for i in range(0, size - 8, 8):
             store_eight(pool, place + i, load_eight(data, at + i))
+        store_eight(pool, place + size - 8, load_eight(data, at + size - 8))
         used[POOL_USED] = place + size
         upper = np.uint64(place - 8)
     slots[start] = low
