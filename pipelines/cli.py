@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -74,10 +75,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         # The reader has what it wanted, as in `... | head`. At its end Python would flush into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Outcome.FAILED)
+    except KeyboardInterrupt:
+        _end_interrupted()
     except ModuleNotFoundError as error:
         _fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), Outcome.BAD_INPUT)
     except (PipelineFailed, Locked, LockLost, ValueError, OSError) as error:
         _fail(error, _outcome_of(error))
+
+
+def _end_interrupted() -> None:
+    """Ends this process as the signal would have, at once: Beam's threads wait for workers that it no longer serves."""
+    print("tokenmill: interrupted; the same command takes the work up again", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 def _outcome_of(error: BaseException) -> Outcome:

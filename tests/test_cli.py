@@ -2,9 +2,11 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -436,3 +438,34 @@ def test_verify_shows_the_first_difference(tmp_path: Path, capsys: pytest.Captur
     assert "ours         [257] [b'hug']" in printed
     assert "theirs       [256, 103]" in printed
     assert "code points  U+0068 U+0075 U+0067" in printed
+
+
+WAIT_SECONDS = 120
+
+
+def processes_of(group: int) -> list[str]:
+    """The processes of a group that have not ended."""
+    listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return [line[2] for line in lines if int(line[0]) == group and not line[1].startswith("Z")]
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: signal.Signals, tmp_path: Path) -> None:
+    command = ["-m", "pipelines.cli", "train", "--config", project_file(tmp_path), "--run.workers", "2"]
+    with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True) as job:
+        wait_for(lambda: any("pipelines.runners" in process for process in processes_of(job.pid)))
+        job.send_signal(number)
+        _, said = job.communicate(timeout=WAIT_SECONDS)
+    assert job.returncode == -number
+    wait_for(lambda: not processes_of(job.pid))
+    assert b"Traceback" not in said
+    assert (b"tokenmill: interrupted; the same command takes the work up again" in said) == (number == signal.SIGINT)
+    assert not (tmp_path / "tokenizer" / "_manifest.json").exists()
