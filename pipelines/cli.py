@@ -54,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:2] == _VERIFY_SHARDS.split():  # Not a command below `verify`, whose own settings may be any word.
         given[:2] = [_VERIFY_SHARDS]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # A locale may know few characters.
     beam_args: list[str] = []
     if given[:1] in (["train"], ["tokenize"], ["sweep"]) and "--" in given:
         at = given.index("--")
@@ -321,6 +323,8 @@ def _audit(args: argparse.Namespace) -> None:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
         word_counts = count_corpus_here(_given_corpus(args), tokenizer.words)
+    if args.show < 0:
+        raise ValueError(f"--show is {args.show}; give 0 or more")
     id_counts = read_token_counts(args.id_counts) if args.id_counts else None
     found = audit_tokens(tokenizer, word_counts, id_counts, rare_below=args.rare_below)
     print(f"{found.vocab_size:,} ids, {found.num_special:,} of them special tokens")
@@ -418,7 +422,7 @@ def _paths_of_workers(project: Project, job: str) -> list[str]:
 def _corpus(args: argparse.Namespace) -> None:
     languages, texts = map(list, zip(*known_answer_documents(), strict=True))
     if args.output is None:
-        print("\n".join(texts))
+        sys.stdout.buffer.write("".join(f"{text}\n" for text in texts).encode())
         return
     with files.create_raw(args.output) as file:
         pq.write_table(pa.table({"lang": languages, "text": texts}), file)
@@ -427,8 +431,10 @@ def _corpus(args: argparse.Namespace) -> None:
 def _lines(args: argparse.Namespace) -> Iterator[str]:
     """The text on the command line, or the lines of standard input, as UTF-8 whatever the locale is."""
     if args.text:
-        yield " ".join(args.text)
+        yield os.fsencode(" ".join(args.text)).decode(errors="surrogateescape")
         return
+    if sys.stdin is None:
+        raise ValueError("there is no text, and standard input is closed; give the text as an argument, or by a pipe")
     for line in sys.stdin.buffer:
         yield line.decode(errors="surrogateescape").removesuffix("\n")
 

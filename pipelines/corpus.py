@@ -1,10 +1,11 @@
 """The corpus: which files there are, and how they are divided into tasks."""
 
 import hashlib
+import logging
 import os.path
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -33,6 +34,8 @@ _FORMATS: dict[str, FileFormat] = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 _THREADS = 16
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,13 +90,16 @@ class Extent:
 Task = tuple[Extent, ...]
 
 
-def find_files(corpus: Corpus) -> list[SourceFile]:
+def find_files(corpus: Corpus, outputs: Mapping[str, str] | None = None) -> list[SourceFile]:
     """Returns the files of a corpus by path, each once.
+
+    Args:
+        outputs: setting -> folder, in which no file of the corpus may be.
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
-        ValueError: a file's format is not known, a Parquet file lacks the text column, or, as the settings say, has
-            another type there or is damaged.
+        ValueError: a file is among the outputs, its format is not known, or a Parquet file lacks the text column, or,
+            as the settings say, has another type there or is damaged.
 
     Files and folders whose names start with `.` or `_` are passed over, below folders and by globs that do not spell
     that out, as Spark and Hive do.
@@ -123,12 +129,23 @@ def find_files(corpus: Corpus) -> list[SourceFile]:
     if corpus.sample == "python-stdlib":
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
     by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
+    _refuse_outputs([metadata.path for metadata, _ in by_path], outputs or {})
     with ThreadPoolExecutor(_THREADS) as threads:
         inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
         return [
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, by_path, strict=True)
         ]
+
+
+def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:
+    for setting, folder in outputs.items():
+        inside = [path for path in paths if _identity(path).startswith(f"{_identity(folder).rstrip('/')}/")]
+        if inside:
+            raise ValueError(
+                f"corpus.files: {inside[0]} is matched, which is in {setting}, {folder}: the job would read what it "
+                "wrote. Put the output elsewhere, or make corpus.files narrower"
+            )
 
 
 def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
@@ -138,7 +155,14 @@ def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
             return found
     below = _spelled(files.match(files.join(_any_bracket(pattern), "**")), f"{pattern.rstrip('/')}/")
     if below:
-        return [m for m in below if _is_data(m.path, pattern, corpus)]
+        data = [m for m in below if _is_data(m.path, pattern, corpus)]
+        others = [m.path for m in below if _is_other(m.path, pattern, corpus)]
+        if others:
+            _log.warning(
+                "%s: passed over %d files, from whose names no format follows; the first is %s",
+                *(pattern, len(others), others[0]),
+            )
+        return data
     return [m for m in _spelled(files.match(_any_bracket(pattern)), pattern) if m.path == pattern or "[" not in pattern]
 
 
@@ -166,10 +190,24 @@ def _identity(path: str) -> str:
 
 def _is_data(path: str, folder: str, corpus: Corpus) -> bool:
     """Whether a file below a folder belongs to the corpus: not hidden, and of a known or the given format."""
-    below = PurePosixPath(path[len(folder.rstrip("/")) + 1 :])
-    if any(part.startswith(("_", ".")) for part in below.parts) and corpus.sample is None:
+    if _is_hidden_below(path, folder) and corpus.sample is None:
         return False
     return corpus.format != "auto" or corpus.sample is not None or _format_of(path) is not None
+
+
+def _is_other(path: str, folder: str, corpus: Corpus) -> bool:
+    """Whether a file below a folder is passed over for its format alone."""
+    return corpus.sample is None and not (_is_data(path, folder, corpus) or _is_hidden_below(path, folder))
+
+
+def _is_hidden_below(path: str, folder: str) -> bool:
+    below = PurePosixPath(path[len(folder.rstrip("/")) + 1 :])
+    return any(part.startswith(("_", ".")) for part in below.parts)
+
+
+def compression_of(path: str) -> str | None:
+    """Returns how a file is compressed, as Arrow calls it, by its name; None where it is not."""
+    return COMPRESSIONS.get(PurePosixPath(path.lower()).suffix)
 
 
 def _format_of(path: str) -> FileFormat | None:
@@ -212,7 +250,7 @@ def check_not_cut_off(path: str, num_bytes: int) -> None:
 
     Arrow takes that for a whole file of no text, and no tool writes such a file. A plain file of no bytes is whole.
     """
-    if num_bytes == 0 and PurePosixPath(path).suffix in COMPRESSIONS:
+    if num_bytes == 0 and compression_of(path):
         raise bad_file(path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out")
 
 

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,11 +14,11 @@ from bpe_core.words import repair_surrogates
 from pipelines import files
 from pipelines.config import Corpus
 from pipelines.corpus import (
-    COMPRESSIONS,
     Extent,
     FileFormat,
     Task,
     check_not_cut_off,
+    compression_of,
     find_files,
     is_damage,
     open_parquet,
@@ -309,7 +308,7 @@ def _blocks(extent: Extent) -> Iterator[bytes]:
 
 
 def _stream(path: str, start: int, block_bytes: int) -> Iterator[bytes]:
-    compression = COMPRESSIONS.get(PurePosixPath(path).suffix)
+    compression = compression_of(path)
     with files.open_raw(path) as file:
         stream = pa.PythonFile(file, mode="r")
         # Arrow's reader, unlike Beam's own, fails where a compressed file was cut off.

@@ -179,7 +179,7 @@ def _failure(error: Exception) -> PipelineFailed:
 
 
 def work() -> None:
-    """Runs one worker process of the local runner, until the work is done or the driver, or its sign of life, is gone."""
+    """Runs one worker process of the local runner, until the work is done or the driver, or its sign, is gone."""
     logging.disable(logging.ERROR)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  Beam prints tracebacks here that the driver gets anyway.
     # The driver's id is told, not asked for: it may be gone before this process has loaded its modules.

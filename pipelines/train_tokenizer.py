@@ -21,6 +21,7 @@ from pipelines.config import Project
 from pipelines.corpus import SourceFile, find_files, plan_tasks
 from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
+from pipelines.plan import PLAN
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
 
@@ -43,8 +44,10 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     """
     settings, train = project.for_training()
     files.use_flags(beam_args)
+    if files.exists(files.join(train.output, PLAN)):
+        raise ValueError(f"{train.output} holds training shards; choose another train.output, for the tokenizer alone")
     counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
-    sources = [] if train.from_counts else find_files(project.corpus)
+    sources = [] if train.from_counts else find_files(project.corpus, project.outputs)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
     words = start.words if start else settings.words
     identity: dict[str, Any] = {

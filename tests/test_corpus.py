@@ -658,3 +658,33 @@ def test_every_whole_line_before_the_break_of_a_compressed_file_is_kept(tmp_path
     assert documents.counts["documents"] == num_kept + 1
     whole = written(tmp_path / f"b.txt{suffix}", content)
     assert read(whole, text_document="line").texts == lines
+
+
+def test_the_case_of_a_name_does_not_matter(tmp_path: Path) -> None:
+    assert read(written(tmp_path / "A.JSONL.GZ", gzip.compress(b'{"text": "a"}'))).texts == ["a"]
+    with pytest.raises(ValueError, match=r"B\.TXT\.BZ2: a compressed file of 0 bytes was cut off"):
+        read(written(tmp_path / "B.TXT.BZ2", b""))
+
+
+def test_what_a_folder_passes_over_for_its_format_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.txt", "b.jsonl.xz", "sub/c.csv", ".d.csv", "_e.csv", "_SUCCESS"):
+        written(tmp_path / name, b"x")
+    assert found(tmp_path, "") == ["a.txt"]
+    assert caplog.messages == [
+        f"{tmp_path}: passed over 2 files, from whose names no format follows; the first is {tmp_path}/b.jsonl.xz"
+    ]
+    caplog.clear()
+    assert found(tmp_path, "", format="text") == ["a.txt", "b.jsonl.xz", "sub/c.csv"]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("pattern", ["", "**.txt"])
+def test_files_of_an_output_are_no_corpus(tmp_path: Path, pattern: str) -> None:
+    written(tmp_path / "a.txt", b"a")
+    corpus = Corpus(files=(f"{tmp_path}/{pattern}",))
+    outputs = {"shards.output": f"{tmp_path}/out/"}
+    written(tmp_path / "outer.txt", b"a")
+    assert len(find_files(corpus, outputs)) == 2
+    written(tmp_path / "out" / "b.txt", b"b")
+    with pytest.raises(ValueError, match=r"corpus\.files: .*/out/b\.txt is matched, which is in shards\.output, "):
+        find_files(corpus, outputs)

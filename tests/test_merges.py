@@ -217,3 +217,17 @@ def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -
     spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
     if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
         assert 4 * loop._state[NUM_LISTED] <= stated
+
+
+def test_counts_that_are_no_whole_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="truncated"):
+        learn_merges({"hug": 1.5}, num_merges=1)
+    with pytest.raises(TypeError, match="str"):
+        learn_merges({"hug": "3"}, num_merges=1)
+
+
+def test_counts_that_64_bits_cannot_hold_together_are_refused() -> None:
+    held = learn_merges({"ab": 2**62, "cd": 2**61}, num_merges=1)
+    assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**62])
+    with pytest.raises(ValueError, match="more than 64 bits count; divide all counts by one number"):
+        learn_merges({"aab": 2**62, "aac": 2**62}, num_merges=1)
