@@ -197,7 +197,10 @@ def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tu
     if isinstance(word_counts, dict):
         keys: Sequence[bytes] = [word.encode() if isinstance(word, str) else word for word in word_counts]
         words = pa.array(keys, pa.large_binary())
-        counts = pa.array(list(word_counts.values()), pa.int64()).to_numpy().astype(np.int64)
+        given = np.array(list(word_counts.values()))
+        if given.size and (given.dtype.kind not in "iu" or int(given.max()) > _MOST):
+            raise ValueError(f"counts are {given.dtype}, as {given[0]!r}; give whole numbers of up to 64 bits")
+        counts = given.astype(np.int64)
     else:
         missing = {"word", "count"} - set(word_counts.column_names)
         if missing:

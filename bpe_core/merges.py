@@ -115,8 +115,6 @@ def learn_merges(
     too_low = [f"{name} is {limit}" for name, limit in limits.items() if limit is not None and limit < 1]
     if too_low:
         raise ValueError(f"{too_low[0]}; give 1 or more, or leave it out")
-    if kind == "char" and not end_of_word:
-        raise ValueError("end_of_word is empty, and words could not be told apart; give a marker such as </w>")
     check_choice("end_of_word_placement", end_of_word_placement, Placement)
     words, counts = word_arrays(word_counts)
     if kind == "byte":

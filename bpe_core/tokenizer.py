@@ -309,9 +309,7 @@ class Tokenizer:
         try:
             id_ = operator.index(id_)
         except TypeError as error:
-            raise TypeError(
-                f"the id {id_!r} is {type(id_).__name__}, not a whole number; of an Arrow array pass to_pylist()"
-            ) from error
+            raise TypeError(f"the id {id_!r} is {type(id_).__name__}, not a whole number") from error
         if not 0 <= id_ < len(self._tokens):
             raise ValueError(f"the id {id_} is not in this vocabulary, whose ids are 0 to {len(self._tokens) - 1}")
         if not self._tokens[id_]:
@@ -440,7 +438,7 @@ class Tokenizer:
             roles = formats.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
             return cls(replace(model, special_roles=_checked_roles(roles, model) or model.special_roles))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{source} is not JSON: {error}; copy the file again, or train again") from error
+            raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error
         except KeyError as error:
             raise ValueError(f"{source}: the entry {error} is missing") from error
         except (AttributeError, TypeError) as error:

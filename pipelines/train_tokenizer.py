@@ -61,8 +61,9 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
+        tokenizer = files.read_tokenizer(train.output)
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
-        return files.read_tokenizer(train.output)
+        return tokenizer
     if not train.from_counts:
         _count(project, words, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)

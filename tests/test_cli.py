@@ -499,7 +499,7 @@ def test_a_tokenizer_that_is_not_there_or_damaged_is_said(tmp_path: Path, capsys
     for content, message in (
         (None, "no such file; train the tokenizer first (tokenmill train), or name another"),
         (b"\xff", "is not a text in UTF-8: "),
-        (b'{"version', "is not JSON: "),
+        (b'{"version', "this is not JSON: "),
     ):
         if content is not None:
             (tmp_path / "tokenizer.json").write_bytes(content)

@@ -219,15 +219,14 @@ def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -
         assert 4 * loop._state[NUM_LISTED] <= stated
 
 
-def test_counts_that_are_no_whole_numbers_are_refused() -> None:
-    with pytest.raises(ValueError, match="truncated"):
-        learn_merges({"hug": 1.5}, num_merges=1)
-    with pytest.raises(TypeError, match="str"):
-        learn_merges({"hug": "3"}, num_merges=1)
+@pytest.mark.parametrize("count", [1.5, "3", 2**64, None])
+def test_counts_that_are_no_whole_numbers_are_refused(count: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="give whole numbers of up to 64 bits"):
+        learn_merges({"hug": count}, num_merges=1)
 
 
 def test_counts_that_64_bits_cannot_hold_together_are_refused() -> None:
-    held = learn_merges({"ab": 2**62, "cd": 2**61}, num_merges=1)
-    assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**62])
+    held = learn_merges({"ab": 2**61, "cd": 2**60}, num_merges=1)
+    assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**61])
     with pytest.raises(ValueError, match="more than 64 bits count; divide all counts by one number"):
         learn_merges({"aab": 2**62, "aac": 2**62}, num_merges=1)

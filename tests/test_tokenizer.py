@@ -783,7 +783,6 @@ def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
         (lambda t: t.decode(["1"]), TypeError, "the id '1' is str, not a whole number"),
         (lambda t: t.decode([None]), TypeError, "the id None is NoneType, not a whole number"),
         (lambda t: t.tokens(np.array([[1, 2]])), TypeError, "the id array([1, 2]) is ndarray, not a whole number"),
-        (lambda t: t.decode(pa.array([1])), TypeError, "of an Arrow array pass to_pylist()"),
         (lambda t: t.decode_batch(pa.array([[1, None]])), TypeError, "the id None is NoneType"),
         (lambda t: type(t).train(["hug", None], num_merges=1), TypeError, "a text is NoneType (None), not str"),
         (lambda t: type(t).train([b"hug"], num_merges=1), TypeError, "a text is bytes (b'hug'), not str"),
@@ -797,11 +796,6 @@ def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
             lambda t: type(t).train(["hug"], kind="char", num_merges=3, limit_alphabet=0),
             ValueError,
             "limit_alphabet is 0; give 1 or more, or leave it out",
-        ),
-        (
-            lambda t: type(t).train(["hug"], kind="char", num_merges=3, end_of_word=""),
-            ValueError,
-            "end_of_word is empty, and words could not be told apart",
         ),
         (
             lambda t: type(t).train(["a"], num_merges=1, pattern="gtp2"),
@@ -824,7 +818,7 @@ def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
             ValueError,
             r"the special token '\ud800' holds surrogates",
         ),
-        (lambda t: type(t).from_json("{"), ValueError, "tokenizer.json is not JSON: "),
+        (lambda t: type(t).from_json("{"), ValueError, "tokenizer.json: this is not JSON: "),
     ],
 )
 def test_what_is_of_another_kind_is_refused_by_name(use: Any, error: type[Exception], message: str) -> None:
@@ -832,8 +826,9 @@ def test_what_is_of_another_kind_is_refused_by_name(use: Any, error: type[Except
         use(Tokenizer.train(["hug pug hug"], vocab_size=258))
 
 
-def test_ids_of_numpy_and_texts_of_numpy_are_taken() -> None:
+def test_ids_of_numpy_and_arrow_and_texts_of_numpy_are_taken() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)
     assert tokenizer.encode(np.str_("hug")) == [257]
     assert tokenizer.decode(np.array([104, 256], np.uint16)) == "hug"
     assert tokenizer.tokens(np.array([104])) == [b"h"]
+    assert tokenizer.decode(pa.array([104, 256])) == "hug"
