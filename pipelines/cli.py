@@ -2,6 +2,7 @@
 
 import argparse
 import csv
+import errno
 import io
 import json
 import os
@@ -99,7 +100,9 @@ def _outcome_of(error: BaseException) -> Outcome:
 
 
 def _fail(error: Exception, outcome: Outcome) -> NoReturn:
-    print(f"tokenmill: {error}", file=sys.stderr, flush=True)
+    is_full = os.strerror(errno.ENOSPC) in str(error)
+    remedy = "; free some space and give the same command again" if is_full else ""
+    print(f"tokenmill: {error}{remedy}", file=sys.stderr, flush=True)
     if isinstance(error, WorkerLost):
         os._exit(outcome)
     sys.exit(outcome)

@@ -115,6 +115,7 @@ def find_files(corpus: Corpus, outputs: Mapping[str, str] | None = None) -> list
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
         matched = _matched(pattern, corpus)
+        _warn_of_links(pattern)
         if not matched:
             raise FileNotFoundError(
                 f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
@@ -136,6 +137,20 @@ def find_files(corpus: Corpus, outputs: Mapping[str, str] | None = None) -> list
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, by_path, strict=True)
         ]
+
+
+def _warn_of_links(pattern: str) -> None:
+    """Beam goes into no folder by a symbolic link, and passes over links that lead nowhere."""
+    folder = re.split(r"[*?]", pattern)[0].rpartition("/")[0] or "." if "*" in pattern else pattern
+    if "://" in pattern or ("*" in pattern and "**" not in pattern) or not os.path.isdir(folder):
+        return
+    for root, folders, names in os.walk(folder):
+        paths = [os.path.join(root, name) for name in [*folders, *names] if not name.startswith((".", "_"))]
+        links = [path for path in paths if os.path.islink(path) and not os.path.isfile(path)]
+        for path in links:
+            _log.warning(
+                "%s: passed over, a symbolic link to %s; name what is meant in corpus.files", path, os.readlink(path)
+            )
 
 
 def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:
@@ -225,6 +240,8 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
         raise ValueError(
             f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text"
         )
+    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{path} is a pipe or a device, which cannot be read twice; write a file, or leave it out")
     with files.open_raw(path) as file:
         digest = file_fingerprint(file, size, corpus.fingerprint)
         try:
@@ -301,7 +318,7 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:
-        ValueError: there is no such column, or (a class of its own, without the path) it does not hold text.
+        ValueError: there is no such column, or there are two, or (a class of its own, without the path) it does not hold text.
     """
     if column in schema.names:
         top, steps = column, []
@@ -311,6 +328,7 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
         raise ValueError(
             f"{path}: there is no column {column!r}; its columns are {', '.join(schema.names)}. Set corpus.text_column"
         )
+    _refuse_twice(schema, top, path)
     kind = schema.field(top).type
     for at, step in enumerate(steps):
         if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
@@ -326,11 +344,16 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
     return top, steps
 
 
+def _refuse_twice(schema: pa.Schema, column: str, path: str) -> None:
+    if len(schema.get_all_field_indices(column)) > 1:
+        raise ValueError(f"{path}: there are two columns {column!r}, and nobody can say which is meant; write one")
+
+
 def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Schema:
     """Returns the types of carried columns: those of the first file that can be read, strings where it is not Parquet.
 
     Raises:
-        ValueError: a column is not there, in any of the Parquet files.
+        ValueError: a column is not there, or there twice, in any of the Parquet files.
     """
     for source in sources:
         names = carry if source.schema is None else source.schema.names
@@ -340,6 +363,8 @@ def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Sc
                 f"{source.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(names)}. "
                 "Set shards.carry"
             )
+        for name in carry if source.schema is not None else ():
+            _refuse_twice(source.schema, name, source.path)
     readable = [source for source in sources if source.row_groups is not None]
     if not readable or readable[0].schema is None:
         return pa.schema([(name, pa.string()) for name in carry])

@@ -407,7 +407,9 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
         start = line.encode()[:60]
-        raise _BadJsonError("bad_json", f"not JSON: {error}; the line starts with {start!r}") from error
+        in_lines = line.strip() in ("[", "{")
+        why = "a file holds one object on each line, not one over many lines" if in_lines else error
+        raise _BadJsonError("bad_json", f"not JSON: {why}; the line starts with {start!r}") from error
 
 
 def _json_value(record: Any, column: str) -> str | None:

@@ -512,3 +512,12 @@ def test_a_tokenizer_that_is_not_there_or_damaged_is_said(tmp_path: Path, capsys
 def test_the_number_of_tokens_to_show_is_not_negative(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("audit", "--tokenizer", byte_tokenizer(tmp_path), "--show", "-1") == Outcome.BAD_INPUT
     assert "--show is -1; give 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_said_with_a_remedy() -> None:
+    with open("/dev/full", "wb") as full:
+        run = [sys.executable, "-m", "pipelines.cli", "corpus", "known-answers"]
+        ended = subprocess.run(run, cwd=ROOT, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == Outcome.FAILED
+    assert b"No space left on device; free some space and give the same command again\n" in ended.stderr
