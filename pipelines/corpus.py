@@ -318,7 +318,8 @@ def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:
-        ValueError: there is no such column, or there are two, or (a class of its own, without the path) it does not hold text.
+        ValueError: there is no such column, or there are two, or (a class of its own, without the path) it does not
+            hold text.
     """
     if column in schema.names:
         top, steps = column, []

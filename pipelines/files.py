@@ -162,6 +162,16 @@ def write_bytes(path: str, content: bytes | memoryview) -> None:
     publish([(temporary, path)])
 
 
+def check_writable(folder: str) -> None:
+    """Raises OSError where no file can be written to a folder on a disk, before there is work to be lost."""
+    if _system(folder).has_dirs():
+        probe = join(folder, TEMPORARY, uuid.uuid4().hex)
+        with create_raw(probe):
+            pass
+        delete(probe)
+        delete_empty(join(folder, TEMPORARY), folder)
+
+
 def publish(moves: Iterable[tuple[str, str]]) -> None:
     """Renames finished files from their temporary names to their own; a file that stood there is replaced.
 

@@ -64,6 +64,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         tokenizer = files.read_tokenizer(train.output)
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return tokenizer
+    files.check_writable(train.output)
     if not train.from_counts:
         _count(project, words, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)

@@ -521,3 +521,10 @@ def test_a_full_disk_is_said_with_a_remedy() -> None:
         ended = subprocess.run(run, cwd=ROOT, stdout=full, stderr=subprocess.PIPE)
     assert ended.returncode == Outcome.FAILED
     assert b"No space left on device; free some space and give the same command again\n" in ended.stderr
+
+
+def test_counts_by_id_that_are_no_array_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.npy").write_bytes(b"x")
+    given = ("--id-counts", str(tmp_path / "x.npy"))
+    assert exit_code("audit", "--tokenizer", byte_tokenizer(tmp_path), *given) == Outcome.BAD_INPUT
+    assert f"{tmp_path}/x.npy is not an array of numbers as NumPy saves it; write it again" in capsys.readouterr().err

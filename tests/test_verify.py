@@ -403,3 +403,11 @@ def test_a_tokenizer_that_was_never_trained_is_no_failed_check(
         cli.main(["verify", "--config", str(config)])
     assert ended.value.code == 2
     assert "tokenizer.json: no such file" in capsys.readouterr().err
+
+
+def test_a_reference_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    reference = str(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no file that the library tokenizers can read: "):
+        verify_against(Tokenizer.train(["hug"], num_merges=1), "hf", Corpus(sample="known-answers"), reference)
