@@ -14,9 +14,9 @@ from test_audit import with_merges
 
 from bpe_core import Tokenizer
 from pipelines import cli, verify
-from pipelines.config import Project
+from pipelines.config import Corpus, Project
 from pipelines.train_tokenizer import train_tokenizer
-from pipelines.verify import Check, self_checks
+from pipelines.verify import Check, self_checks, verify_against
 
 RUN = {"workers": 1, "progress": False}
 TEXTS = [
