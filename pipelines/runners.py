@@ -183,8 +183,13 @@ def work() -> None:
     logging.disable(logging.ERROR)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  Beam prints tracebacks here that the driver gets anyway.
     # The driver's id is told, not asked for: it may be gone before this process has loaded its modules.
-    threading.Thread(target=_end_with, args=[int(sys.argv[1]), sys.argv[2]], daemon=True).start()
-    sdk_worker_main.main(sys.argv)
+    driver, sign = int(sys.argv[1]), sys.argv[2]
+    threading.Thread(target=_end_with, args=[driver, sign], daemon=True).start()
+    try:
+        sdk_worker_main.main(sys.argv)
+    finally:
+        if os.getppid() != driver:
+            _delete(sign)
     # The driver waits for this process, and taking an interpreter apart takes it half a second.
     os._exit(0)
 
