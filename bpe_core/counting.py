@@ -7,13 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int8s, Int64s, flat_bytes, kernel, part
+from bpe_core.kernels import Int8s, Int64s, flat_bytes, lean_kernel, lean_part
 from bpe_core.word_table import (
     USED,
+    Keys,
     WordTable,
     copy_word,
     find_run,
     find_word,
+    has_room,
     new_keys,
     new_word_table,
     put_word,
@@ -37,6 +39,7 @@ class WordCounter:
     def __init__(self, words: Words) -> None:
         self._words = words
         self._table = new_word_table()
+        self._keys, self._found = new_keys(), np.empty(_RUN, np.int64)
         self.num_words = 0
 
     def add(self, texts: pa.Array) -> None:
@@ -44,7 +47,13 @@ class WordCounter:
         texts = self._words.normalize_batch(texts)
         data, offsets = flat_bytes(texts)
         cut = self._words.cut(data, offsets)
-        self._table = _count(data, offsets, cut.ends, cut.stride, self._table)
+        done = 0
+        while done < cut.ends.size:
+            # With stride 1 texts follow each other without gaps, and so do the words of all of them.
+            start = cut.ends[done - 1] if done > 0 else offsets[0]
+            stop = min(done + cut.stride * _RUN, cut.ends.size)
+            self._table = with_room(self._table, _RUN, cut.ends[stop - 1] - start)
+            done = _count(done, start, data, cut.ends, cut.stride, self._table, self._keys, self._found)
         self.num_words += cut.ends.size // cut.stride
 
     def __len__(self) -> int:
@@ -52,7 +61,12 @@ class WordCounter:
 
     def take(self) -> pa.Table:
         """Returns the counts so far and starts again from none."""
-        data, offsets, counts = _listed(self._table)
+        num_words = len(self)
+        slots, offsets = np.empty(num_words, np.int64), np.zeros(num_words + 1, np.int64)
+        counts = np.empty(num_words, np.int64)
+        _list_words(self._table, slots, offsets, counts)
+        data = np.empty(offsets[-1], np.uint8)
+        _copy_words(self._table, slots, offsets, data)
         words = pa.Array.from_buffers(
             pa.large_binary(), counts.size, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         ).cast(pa.binary())
@@ -60,24 +74,29 @@ class WordCounter:
         return pa.table([words, pa.array(counts)], schema=WORD_COUNTS)
 
 
-@kernel
-def _count(data: Int8s, offsets: Int64s, ends: Int64s, stride: Any, table: WordTable) -> WordTable:
-    """Adds the words of texts to a table: how often each occurs, and its place in the order of appearance."""
-    keys, found = new_keys(), np.empty(_RUN, np.int64)
+@lean_kernel
+def _count(
+    done: Any, start: Any, data: Int8s, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s
+) -> Any:
+    """Adds words to a table: how often each occurs, and its place in the order of appearance.
+
+    Goes on from the end numbered `done`, where the words start at `start`, while the table has room for a run of words;
+    returns how many of the ends are done.
+    """
     run = stride * _RUN
-    # With stride 1 texts follow each other without gaps, and so do the words of all of them.
-    start = offsets[0]
-    for first in range(0, ends.size, run):
-        stop = min(first + run, ends.size)
-        table = with_room(table, _RUN, ends[stop - 1] - start)
-        run_ends, run_found = ends[first:stop], found[: (stop - first) // stride]
+    while done < ends.size:
+        stop = min(done + run, ends.size)
+        if not has_room(table, _RUN, ends[stop - 1] - start):
+            break
+        run_ends, run_found = ends[done:stop], found[: (stop - done) // stride]
         find_run(data, start, run_ends, stride, table, keys, run_found)
         _count_run(data, start, run_ends, stride, table, run_found)
         start = ends[stop - 1]
-    return table
+        done = stop
+    return done
 
 
-@part
+@lean_part
 def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, found: Int64s) -> None:
     """Counts words that were looked up; those that are new go to the table, which has room for them."""
     slots, pool, used = table
@@ -95,23 +114,21 @@ def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTa
         slots[np.uint64(slot + 2)] += np.uint64(1)
 
 
-@kernel
-def _listed(table: WordTable) -> tuple[Int8s, Int64s, Int64s]:
-    """Returns the words of a table in the order of their appearance: all bytes, where each starts, and the counts."""
-    num_words = table.used[USED]
-    slots = np.empty(num_words, np.int64)
+@lean_kernel
+def _list_words(table: WordTable, slots: Int64s, offsets: Int64s, counts: Int64s) -> None:
+    """Writes the slot of each word in the order of appearance, where its bytes start when all are joined, its count."""
     for start in range(0, table.slots.size, 4):
         if table.slots[start + 1] != 0:
             slots[np.int64(table.slots[start + 3])] = start
-    offsets = np.zeros(num_words + 1, np.int64)
-    counts = np.empty(num_words, np.int64)
-    for word in range(num_words):
+    for word in range(slots.size):
         offsets[word + 1] = offsets[word] + word_size(table, slots[word])
         counts[word] = table.slots[slots[word] + 2]
-    data = np.empty(offsets[-1], np.uint8)
-    for word in range(num_words):
+
+
+@lean_kernel
+def _copy_words(table: WordTable, slots: Int64s, offsets: Int64s, data: Int8s) -> None:
+    for word in range(slots.size):
         copy_word(table, slots[word], offsets[word + 1] - offsets[word], data, offsets[word])
-    return data, offsets, counts
 
 
 def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words | str = "gpt2") -> pa.Table:
@@ -162,20 +179,19 @@ def partition(word_counts: pa.Table, num_partitions: int) -> list[pa.Table]:
     """Returns the rows in `num_partitions` tables, by a hash of the word that is the same everywhere and always."""
     words = word_counts["word"].combine_chunks()
     words = pa.concat_arrays(words.chunks) if isinstance(words, pa.ChunkedArray) else words
-    chosen = _partitions(*flat_bytes(words), num_partitions)
+    chosen = np.empty(len(words), np.int64)
+    _choose_partitions(*flat_bytes(words), num_partitions, chosen)
     order = np.argsort(chosen, kind="stable")
     ends = np.cumsum(np.bincount(chosen, minlength=num_partitions))
     ordered = word_counts.take(pa.array(order))
     return [ordered.slice(start, end - start) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-@kernel
-def _partitions(flat: Int8s, offsets: Int64s, num_partitions: int) -> Int64s:
+@lean_kernel
+def _choose_partitions(flat: Int8s, offsets: Int64s, num_partitions: int, chosen: Int64s) -> None:
     """FNV-1a, 64 bits, of each word, folded to a partition."""
-    chosen = np.empty(offsets.size - 1, np.int64)
-    for w in range(offsets.size - 1):
+    for w in range(chosen.size):
         mixed = np.uint64(0xCBF29CE484222325)
         for at in range(offsets[w], offsets[w + 1]):
             mixed = (mixed ^ np.uint64(flat[at])) * np.uint64(0x100000001B3)
         chosen[w] = np.int64((mixed ^ (mixed >> np.uint64(32))) % np.uint64(num_partitions))
-    return chosen

@@ -11,26 +11,31 @@ import pyarrow as pa
 
 from bpe_core.alphabet import MARKER, Alphabet
 from bpe_core.characters import NUM_CODE_POINTS
-from bpe_core.kernels import Int8s, Int32s, Int64s, copied, flat_bytes, grown, kernel, part
+from bpe_core.kernels import Int8s, Int32s, Int64s, copy_items, flat_bytes, grown, lean_kernel, lean_part
 from bpe_core.scanner import character_width, code_point
 from bpe_core.word_merging import (
     SCAN_LIMIT,
+    Lanes,
+    Links,
     Merging,
     RankedBy,
-    Scratch,
     merge_scanning,
     merge_with_heap,
+    new_lanes,
+    new_links,
     new_merging,
-    new_scratch,
 )
 from bpe_core.word_table import (
+    MOST_IN_LARGE,
     POOL_USED,
     USED,
+    Keys,
     Words64,
     WordTable,
     find_run,
     find_short,
     find_word,
+    has_room,
     new_keys,
     new_word_table,
     put_word,
@@ -43,12 +48,13 @@ from bpe_core.words import Cut
 UNKNOWN = -3
 """A character without a symbol is `UNKNOWN - code point` among the symbols of a word."""
 
-_MOST_WORDS_KEPT = 1 << 21
-_LONGEST_WORD_KEPT = 512  # bytes
+_LONGEST_WORD_KEPT = SCAN_LIMIT - 1  # bytes: of one symbol each, with a marker that stands apart
 _MOST_BYTES_KEPT = 1 << 28  # of words of more than 15 bytes
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
 _RUN = 1024
+_MOST_WORDS_KEPT = MOST_IN_LARGE - _RUN  # So the table stays at 64 MiB.
+_SYMBOLS = 1 << 14
 
 
 class Spelling(NamedTuple):
@@ -71,7 +77,34 @@ class Cache(NamedTuple):
     used: Int64s  # of `ids`
 
 
-@part
+class Room(NamedTuple):
+    """Room for the words of one run; what is in it has no meaning between runs."""
+
+    keys: Keys
+    found: Int64s
+    last_id: Int64s  # where each word's ids end
+    # Of each new word:
+    new: Int64s  # its slot
+    starts: Int64s  # where its symbols start in `symbols`
+    sizes: Int64s  # how many they are
+    symbols: Int32s
+    lanes: Lanes
+    links: Links
+
+
+class Memory(NamedTuple):
+    """What an encoder works in, one call at a time."""
+
+    cache: Cache
+    room: Room
+
+
+# How far the encoding of a batch has come, in one int64 array: ends of words, texts, ids. Then what the room for links
+# must be for the next word.
+_ENDS, _TEXTS, _IDS, _LINKS = range(4)
+
+
+@lean_part
 def _spell(data: Int8s, start: Any, stop: Any, spelling: Spelling, symbols: Int32s, first: Any) -> Any:
     """Writes a word's base symbols to `symbols[first:]`; returns how many there are."""
     to = first
@@ -98,7 +131,7 @@ def _spell(data: Int8s, start: Any, stop: Any, spelling: Spelling, symbols: Int3
     return to - first
 
 
-@part
+@lean_part
 def _merge_new(
     data: Int8s,
     start: Any,
@@ -106,16 +139,17 @@ def _merge_new(
     stride: Any,
     spelling: Spelling,
     merging: Merging,
-    cache: Cache,
-    scratch: Scratch,
+    memory: Memory,
     found: Int64s,
 ) -> None:
     """Merges the words of a run that are not in the cache, for which it has room, and puts them there.
 
     Words of over `_LONGEST_WORD_KEPT` bytes stay not found.
     """
+    cache, room = memory
     slots, pool, used = cache.words
-    symbols, kept_ids = scratch.symbols, cache.ids
+    new, starts, sizes, symbols = room.new, room.starts, room.sizes, room.symbols
+    num_new, at = np.int64(0), np.int64(1)
     for word in range(found.size):
         if found[word] >= 0:
             continue
@@ -129,29 +163,38 @@ def _merge_new(
         else:
             slot = find_word(cache.words, data, first, size, low, high, mixed)
         if slot < 0:
-            count = _spell(data, first, first + size, spelling, symbols, 1)
-            if count <= SCAN_LIMIT:
-                count = merge_scanning(count, merging, scratch)
-            else:
-                count = merge_with_heap(symbols[1 : count + 1], merging)
-            flags = count if count <= _IDS_IN_SLOT else _ELSEWHERE
-            slot = put_word(slots, pool, used, slot, data, first, size, low, high, flags)
-            if count <= _IDS_IN_SLOT:
-                for half in range(2):
-                    packed = np.uint64(0)
-                    for i in range(2 * half, min(2 * half + 2, count)):
-                        packed |= np.uint64(np.uint32(symbols[i + 1])) << np.uint64(32 * (i & 1))
-                    slots[slot + 2 + half] = packed
-            else:
-                place = cache.used[0]
-                slots[slot + 2], slots[slot + 3] = np.uint64(place), np.uint64(count)
-                for i in range(count):
-                    kept_ids[place + i] = symbols[i + 1]
-                cache.used[0] += count
+            slot = put_word(slots, pool, used, slot, data, first, size, low, high, 0)
+            new[num_new], starts[num_new] = slot, at
+            sizes[num_new] = _spell(data, first, first + size, spelling, symbols, at)
+            at += sizes[num_new] + 1
+            num_new += 1
         found[word] = slot
+    merge_scanning(symbols, starts, sizes, num_new, merging, room.lanes)
+    for word in range(num_new):
+        _keep_ids(new[word], symbols, starts[word], sizes[word], slots, cache.ids, cache.used)
 
 
-@part
+@lean_part
+def _keep_ids(
+    slot: Any, symbols: Int32s, first: Any, size: Any, slots: Words64, kept_ids: Int32s, used: Int64s
+) -> None:
+    """Puts the ids of a word, `size` symbols from `first` on, into its slot."""
+    flags = np.uint64(size if size <= _IDS_IN_SLOT else _ELSEWHERE)
+    slots[slot + 1] |= flags << np.uint64(60)
+    if size <= _IDS_IN_SLOT:
+        for half in range(2):
+            packed = np.uint64(0)
+            for i in range(2 * half, min(2 * half + 2, size)):
+                packed |= np.uint64(np.uint32(symbols[first + i])) << np.uint64(32 * (i & 1))
+            slots[slot + 2 + half] = packed
+    else:
+        place = used[0]
+        slots[slot + 2], slots[slot + 3] = np.uint64(place), np.uint64(size)
+        copy_items(symbols, first, first + size, kept_ids, place)
+        used[0] = place + size
+
+
+@lean_part
 def _known_ids(
     found: Int64s, first: Any, slots: Words64, kept_ids: Int32s, ids: Int32s, at: Any, last_id: Int64s
 ) -> Any:
@@ -179,7 +222,7 @@ def _known_ids(
     return found.size
 
 
-@part
+@lean_part
 def _encode_run(
     data: Int8s,
     start: Any,
@@ -187,81 +230,90 @@ def _encode_run(
     stride: Any,
     spelling: Spelling,
     merging: Merging,
-    cache: Cache,
+    memory: Memory,
     found: Int64s,
     ids: Int32s,
     at: Any,
-    last_id: Int64s,
+    done: Int64s,
 ) -> Any:
     """Writes the ids of words that were looked up, from the place `at` on, where there is room; returns where they end.
 
-    Writes to `last_id` where each word's ids end.
+    Writes to `last_id` where each word's ids end. Returns -1 where a word needs more links, and notes how many.
     """
+    cache, room = memory
     word = np.int64(0)
     while True:
         before = word
-        word = _known_ids(found, word, cache.words.slots, cache.ids, ids, at, last_id)
+        word = _known_ids(found, word, cache.words.slots, cache.ids, ids, at, room.last_id)
         if word > before:
-            at = last_id[word - 1]
+            at = room.last_id[word - 1]
         if word == found.size:
             return at
         # Too long a word for the cache.
         first, size = word_span(word, start, ends, stride)
+        done[_LINKS] = size + 1  # With a marker that stands apart.
+        if done[_LINKS] > room.links.after.size:
+            return -1
         count = _spell(data, first, first + size, spelling, ids, at)
-        at += merge_with_heap(ids[at : at + count], merging)
-        last_id[word] = at
+        at += merge_with_heap(ids[at : at + count], merging, room.links)
+        room.last_id[word] = at
         word += 1
 
 
-@kernel
+@lean_part
+def _has_room(memory: Memory, num_bytes: Any) -> Any:
+    """Whether there is room for a run of words of so many bytes, and the cache has not grown too large."""
+    cache, room = memory
+    used = cache.words.used
+    is_full = used[USED] > _MOST_WORDS_KEPT or used[POOL_USED] > _MOST_BYTES_KEPT
+    return (
+        not is_full
+        and has_room(cache.words, _RUN, num_bytes)
+        and cache.used[0] + num_bytes + _RUN <= cache.ids.size
+        and num_bytes + 2 * _RUN + 1 <= room.symbols.size
+    )
+
+
+@lean_kernel
 def _encode(
+    done: Int64s,
+    start: Any,
     data: Int8s,
-    offsets: Int64s,
     ends: Int64s,
     first_end: Int64s,
     stride: Any,
     spelling: Spelling,
     merging: Merging,
-    cache: Cache,
-    first_cache: Cache,
-) -> tuple[Cache, Int32s, Int64s]:
-    """Encodes texts; returns the cache, all ids, and where each text's ids start (one more than texts).
-
-    A cache that has grown too large is left for a copy of `first_cache`.
-    """
-    keys, found, scratch = new_keys(), np.empty(_RUN, np.int64), new_scratch()
-    num_words = ends.size // stride
-    # A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
-    most = data.size + (num_words if spelling.marker >= 0 else 0) + _IDS_IN_SLOT
-    ids = np.empty(most, np.int32)
-    last_id, text_ids, text = np.empty(_RUN, np.int64), np.empty(first_end.size, np.int64), 0
-    start = offsets[0]
-    at = np.int64(0)
+    memory: Memory,
+    ids: Int32s,
+    text_ids: Int64s,
+) -> None:
+    """Encodes words from the place `start` on, run after run, as long as there is room; `done` says how far it came."""
+    room = memory.room
     run = stride * _RUN
-    for first in range(0, ends.size, run):
+    while done[_ENDS] < ends.size:
+        first, before, text = done[_ENDS], done[_IDS], done[_TEXTS]
         stop = min(first + run, ends.size)
-        if cache.words.used[USED] > _MOST_WORDS_KEPT or cache.words.used[POOL_USED] > _MOST_BYTES_KEPT:
-            cache = _copied(first_cache)
-        kept = min(ends[stop - 1] - start, _RUN * _LONGEST_WORD_KEPT)
-        words = with_room(cache.words, _RUN, kept)
-        kept_ids = cache.ids
-        if cache.used[0] + kept + _RUN > kept_ids.size:
-            kept_ids = grown(kept_ids, cache.used[0] + kept + _RUN)
-        cache = Cache(words, kept_ids, cache.used)
-        run_ends, run_found = ends[first:stop], found[: (stop - first) // stride]
-        find_run(data, start, run_ends, stride, words, keys, run_found)
-        _merge_new(data, start, run_ends, stride, spelling, merging, cache, scratch, run_found)
-        before = at
-        at = _encode_run(data, start, run_ends, stride, spelling, merging, cache, run_found, ids, before, last_id)
+        if not _has_room(memory, _most_kept(start, ends[stop - 1])):
+            return
+        run_ends, found = ends[first:stop], room.found[: (stop - first) // stride]
+        find_run(data, start, run_ends, stride, memory.cache.words, room.keys, found)
+        _merge_new(data, start, run_ends, stride, spelling, merging, memory, found)
+        at = _encode_run(data, start, run_ends, stride, spelling, merging, memory, found, ids, before, done)
+        if at < 0:
+            return
         while text < first_end.size and first_end[text] <= stop:
             word = (first_end[text] - first) // stride
-            text_ids[text] = last_id[word - 1] if word > 0 else before
+            text_ids[text] = room.last_id[word - 1] if word > 0 else before
             text += 1
         start = ends[stop - 1]
-    while text < first_end.size:
-        text_ids[text] = at
-        text += 1
-    return cache, copied(ids, 0, at), text_ids
+        done[_ENDS], done[_IDS], done[_TEXTS] = stop, at, text
+
+
+@lean_kernel
+def _most_kept(start: Any, stop: Any) -> Any:
+    """Returns how many bytes of a run of words the cache may take."""
+    return min(stop - start, _RUN * _LONGEST_WORD_KEPT)
 
 
 class Encoder:
@@ -289,21 +341,51 @@ class Encoder:
         self._merging = new_merging(merges, ranked_by)
         self._spelling = _spelling(alphabet, base_ids)
         self._first_cache = _cache_of(whole_words or {})
-        # A cache serves one call at a time; threads take one each.
-        self._caches: list[Cache] = []
+        # Threads take one each.
+        self._memories: list[Memory] = []
 
     def encode(self, data: Int8s, offsets: Int64s, cut: Cut) -> tuple[Int32s, Int64s]:
         """Returns the ids of texts that were cut into words, and where each text's ids start (one more than texts).
 
         A character without a symbol is `UNKNOWN - code point` among the ids.
         """
-        cache = self._caches.pop() if self._caches else _copied(self._first_cache)
-        cache, ids, text_ids = _encode(data, offsets, *cut, self._spelling, self._merging, cache, self._first_cache)
-        self._caches.append(cache)
-        return ids, text_ids
+        ends, first_end, stride = cut
+        # A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
+        num_markers = ends.size // stride if self._spelling.marker >= 0 else 0
+        ids = np.empty(data.size + num_markers + _IDS_IN_SLOT, np.int32)
+        text_ids = np.empty(first_end.size, np.int64)
+        memory = self._memories.pop() if self._memories else Memory(_copied(self._first_cache), _new_room())
+        done = np.zeros(4, np.int64)
+        while True:
+            first = int(done[_ENDS])
+            start = ends[first - 1] if first > 0 else offsets[0]
+            _encode(done, start, data, ends, first_end, stride, self._spelling, self._merging, memory, ids, text_ids)
+            first = int(done[_ENDS])
+            if first == ends.size:
+                break
+            start = ends[first - 1] if first > 0 else offsets[0]
+            stop = ends[min(first + stride * _RUN, ends.size) - 1]
+            memory = self._with_room(memory, _most_kept(start, stop), int(done[_LINKS]))
+        self._memories.append(memory)
+        num_ids = int(done[_IDS])
+        text_ids[done[_TEXTS] :] = num_ids
+        return ids[:num_ids].copy(), text_ids
+
+    def _with_room(self, memory: Memory, num_bytes: int, num_links: int) -> Memory:
+        """Returns memory with room for a run of words of so many bytes; a cache that is too large is begun anew."""
+        cache, room = memory
+        used = cache.words.used
+        if used[USED] > _MOST_WORDS_KEPT or used[POOL_USED] > _MOST_BYTES_KEPT:
+            cache = _copied(self._first_cache)
+        words = with_room(cache.words, _RUN, num_bytes)
+        ids = grown(cache.ids, cache.used[0] + num_bytes + _RUN)
+        if num_links > room.links.after.size:
+            room = room._replace(links=new_links(num_links))
+        symbols = grown(room.symbols, num_bytes + 2 * _RUN + 1)
+        return Memory(Cache(words, ids, cache.used), room._replace(symbols=symbols))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_caches": []}
+        return {**self.__dict__, "_memories": []}
 
 
 def _cache_of(words: Mapping[bytes, int]) -> Cache:
@@ -318,7 +400,7 @@ def _cache_of(words: Mapping[bytes, int]) -> Cache:
     return Cache(table, np.empty(0, np.int32), np.zeros(1, np.int64))
 
 
-@kernel
+@lean_kernel
 def _put_words(data: Int8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
     """Puts different words, each of one id, into a table that has room for them."""
     slots, pool, used = table
@@ -330,11 +412,15 @@ def _put_words(data: Int8s, offsets: Int64s, ids: Int32s, table: WordTable) -> N
         slots[slot + 2], slots[slot + 3] = np.uint64(ids[word]), np.uint64(0)
 
 
-@kernel
 def _copied(cache: Cache) -> Cache:
     slots, pool, used = cache.words
-    words = WordTable(copied(slots, 0, slots.size), copied(pool, 0, pool.size), copied(used, 0, used.size))
-    return Cache(words, copied(cache.ids, 0, cache.ids.size), copied(cache.used, 0, 1))
+    return Cache(WordTable(slots.copy(), pool.copy(), used.copy()), cache.ids.copy(), cache.used.copy())
+
+
+def _new_room() -> Room:
+    found, last_id, new, starts, sizes = (np.empty(_RUN, np.int64) for _ in range(5))
+    symbols = np.empty(_SYMBOLS, np.int32)
+    return Room(new_keys(), found, last_id, new, starts, sizes, symbols, new_lanes(), new_links(0))
 
 
 def _spelling(alphabet: Alphabet, base_ids: dict[bytes, int]) -> Spelling:

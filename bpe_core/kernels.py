@@ -57,6 +57,14 @@ def kernel(function: _Function) -> _Function:
     return _compiled(function)
 
 
+def lean_kernel(function: _Function) -> _Function:
+    """As `kernel`, of a function that makes no array and returns none.
+
+    No references to arrays are counted then, so it compiles and runs faster.
+    """
+    return _compiled(function, _nrt=False)
+
+
 def part(function: _Function) -> _Function:
     """Compiles a function for kernels only: without what Python needs to call it, that takes half the time.
 
@@ -65,11 +73,18 @@ def part(function: _Function) -> _Function:
     return _compiled(function, no_cpython_wrapper=True)
 
 
+def lean_part(function: _Function) -> _Function:
+    """As `part`, of a function that makes no array and returns none: see `lean_kernel`."""
+    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
+
+
 def _compiled(function: _Function, **options: bool) -> _Function:
     config: Any = numba.config
     njit: Any = numba.njit
     before, config.CACHE_DIR = config.CACHE_DIR, _CACHE_FOLDER
     try:
+        # Where nothing is said of references, a part would do as the kernel does that needed it first.
+        options = {"_nrt": True, **options}
         compiled = njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", **options)(function)
     finally:
         config.CACHE_DIR = before
@@ -77,7 +92,10 @@ def _compiled(function: _Function, **options: bool) -> _Function:
 
 
 def inlined(function: _Function) -> _Function:
-    """Marks a small part of kernels, which is copied into each of them: a call costs more than what it does."""
+    """Marks a part that is copied into its callers: a call would cost more than what it does, or there is one caller.
+
+    In a caller that is not lean, references are counted for each array that it is given, in a tuple or alone.
+    """
     njit: Any = numba.njit
     return cast(_Function, njit(inline="always")(function))
 
@@ -147,13 +165,13 @@ least_of_sixteen: Any = intrinsic(_least_code)
 """`least_of_sixteen(array, at)` gives the least of sixteen uint32 from `array[at]` on, by one vector."""
 
 
-@part
+@lean_part
 def pair_key(left: Any, right: Any) -> Any:
     """Returns the two symbols of a pair as one int64; keys order as `(left, right)` does."""
     return (np.int64(left) << np.int64(32)) | np.int64(right)
 
 
-@part
+@lean_part
 def find_slot(keys: Int64s, key: Any) -> Any:
     """Returns the slot of `key` in an open-addressing table, or the free slot where it belongs.
 
@@ -167,27 +185,20 @@ def find_slot(keys: Int64s, key: Any) -> Any:
     return slot
 
 
-@part
+@lean_part
 def copy_items(source: Any, start: Any, stop: Any, target: Any, at: Any) -> None:
     """Copies the items `start` to `stop` to the place `at`; a slice's assignment takes ten times as long to compile."""
     for i in range(stop - start):
         target[at + i] = source[start + i]
 
 
-@kernel
-def grown(array: Any, size: Any) -> Any:
-    """Returns an array of at least `size` items that starts with those of `array`."""
-    bigger = np.empty(max(size, array.size * 2), array.dtype)
-    copy_items(array, 0, array.size, bigger, 0)
+def grown(array: Any, size: int) -> Any:
+    """Returns the array, or one of at least `size` items that starts with those of the array."""
+    if size <= array.size:
+        return array
+    bigger = np.empty(max(size, 2 * array.size), array.dtype)
+    bigger[: array.size] = array
     return bigger
-
-
-@part
-def copied(array: Any, start: Any, stop: Any) -> Any:
-    """Returns the items `start` to `stop` as an array of their own."""
-    own = np.empty(stop - start, array.dtype)
-    copy_items(array, start, stop, own, 0)
-    return own
 
 
 def table_size(num_keys: int) -> int:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, part
+from bpe_core.kernels import Int32s, Int64s, lean_part
 from bpe_core.merge_state import (
     FLOOR,
     HEAP_SIZE,
+    NEED_HEAP,
     NUM_PAIRS,
     Heap,
     Int,
@@ -19,8 +20,6 @@ from bpe_core.merge_state import (
     Rules,
     Symbols,
     Words,
-    is_spelled,
-    joined,
 )
 
 SMALLER_PAIR, LEXICOGRAPHIC, FIRST_SEEN, LARGER_PAIR = range(4)
@@ -29,7 +28,7 @@ _FLOOR_SHARE = 8
 _NOWHERE = int(np.iinfo(np.int64).max)
 
 
-@part
+@lean_part
 def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
     if a == b:
         return 0
@@ -44,7 +43,7 @@ def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
     return 0
 
 
-@part
+@lean_part
 def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: Symbols) -> Any:
     """Whether heap entry `a` is merged before heap entry `b`."""
     if heap.total[a] != heap.total[b]:
@@ -62,14 +61,14 @@ def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols:
     return key_a < key_b
 
 
-@part
+@lean_part
 def _swap(heap: Heap, a: Int, b: Int) -> None:
     heap.pair[a], heap.pair[b] = heap.pair[b], heap.pair[a]
     heap.total[a], heap.total[b] = heap.total[b], heap.total[a]
     heap.position[a], heap.position[b] = heap.position[b], heap.position[a]
 
 
-@part
+@lean_part
 def _push(
     heap: Heap, size: Int, pair: Int, count: Int, position: Int, key: Int64s, rules: Rules, symbols: Symbols
 ) -> None:
@@ -84,12 +83,11 @@ def _push(
         child = parent
 
 
-@part
+@lean_part
 def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Symbols) -> None:
     """Takes the best entry off a heap of `size` entries; it is left in the slot behind the heap's new end."""
-    last = size - 1
-    _swap(heap, 0, last)
-    parent = 0
+    last, parent = size - 1, np.int64(0)
+    _swap(heap, parent, last)
     while True:
         best = 2 * parent + 1
         if best >= last:
@@ -102,48 +100,63 @@ def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Sym
         parent = best
 
 
-@part
-def _breaks_a_character(spelling: Int8s) -> Any:
-    """Whether bytes hold part of a UTF-8 character and anything beyond that character."""
-    at = 0
-    while at < spelling.size:
-        lead = spelling[at]
+@lean_part
+def _byte_at(at: Int, left: Int, right: Int, symbols: Symbols) -> Any:
+    """Returns a byte of what two symbols spell together."""
+    place = symbols.start[left] + at
+    if place >= symbols.start[left + 1]:
+        place += symbols.start[right] - symbols.start[left + 1]
+    return symbols.spelling[place]
+
+
+@lean_part
+def _breaks_a_character(size: Int, left: Int, right: Int, symbols: Symbols) -> Any:
+    """Whether the bytes of two symbols hold part of a UTF-8 character and anything beyond that character."""
+    at = np.int64(0)
+    while at < size:
+        lead = _byte_at(at, left, right, symbols)
         width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-        if 0x80 <= lead < 0xC0:  # The character starts before these bytes, so they must all belong to it.
-            for byte in spelling:
-                if not 0x80 <= byte < 0xC0:
-                    return True
-            return spelling.size > 3
-        for i in range(at + 1, min(at + width, spelling.size)):
-            if not 0x80 <= spelling[i] < 0xC0:
+        starts_before = 0x80 <= lead < 0xC0
+        # A character that starts before these bytes must hold them all.
+        stop = size if starts_before else min(at + width, size)
+        for i in range(at + 1, stop):
+            if not 0x80 <= _byte_at(i, left, right, symbols) < 0xC0:
                 return True
-        if at + width > spelling.size:
+        if starts_before:
+            return size > 3
+        if at + width > size:
             return at > 0
         at += width
     return False
 
 
-@part
+@lean_part
+def _is_forbidden(size: Int, left: Int, right: Int, symbols: Symbols, rules: Rules) -> Any:
+    """Whether two symbols together spell one of the forbidden spellings."""
+    for f in range(rules.forbidden_start.size - 1):
+        start, stop = rules.forbidden_start[f], rules.forbidden_start[f + 1]
+        at = start
+        if stop - start == size:
+            while at < stop and _byte_at(at - start, left, right, symbols) == rules.forbidden[at]:
+                at += 1
+            if at == stop:
+                return True
+    return False
+
+
+@lean_part
 def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
     """Whether the rules allow the symbol that this pair would make."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     if symbols.length[left] + symbols.length[right] > rules.max_token_length:
         return False
-    num_forbidden = rules.forbidden_start.size - 1
-    if not rules.whole_characters and num_forbidden == 0:
-        return True
     size = symbols.start[left + 1] - symbols.start[left] + symbols.start[right + 1] - symbols.start[right]
-    if rules.whole_characters and _breaks_a_character(joined(left, right, symbols)):
+    if rules.whole_characters and _breaks_a_character(size, left, right, symbols):
         return False
-    for f in range(num_forbidden):
-        start = rules.forbidden_start[f]
-        if rules.forbidden_start[f + 1] - start == size:
-            if is_spelled(joined(left, right, symbols), rules.forbidden, start, start + size):
-                return False
-    return True
+    return not _is_forbidden(size, left, right, symbols, rules)
 
 
-@part
+@lean_part
 def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) -> Int:
     """Returns the first place where the pair stands."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -155,7 +168,7 @@ def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) ->
     return _NOWHERE
 
 
-@part
+@lean_part
 def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
     """Adds a pair to the heap as it stands now; there is room."""
     position = np.int64(0)
@@ -165,31 +178,30 @@ def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: P
     state[HEAP_SIZE] += 1
 
 
-@part
-def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Heap:
-    """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge."""
+@lean_part
+def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
+    """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge.
+
+    Where the heap has no room for them, nothing happens but that `state` says how much they need.
+    """
     ceiling, most, total = state[FLOOR], np.int64(0), pairs.total
     for pair in range(state[NUM_PAIRS]):
         if most < total[pair] < ceiling:
             most = total[pair]
     floor = max(np.int64(rules.min_frequency), most // _FLOOR_SHARE)
+    between = 0
+    for pair in range(state[NUM_PAIRS]):
+        between += floor <= total[pair] < ceiling
+    state[NEED_HEAP] = between
+    if between > heap.pair.size:
+        return
     state[FLOOR] = floor
     for pair in range(state[NUM_PAIRS]):
         if floor <= total[pair] < ceiling and may_merge(pair, pairs, symbols, rules):
-            heap = with_room(heap, state[HEAP_SIZE] + 1)
             push_pair(pair, state, words, symbols, pairs, heap, rules)
-    return heap
 
 
-@part
-def with_room(heap: Heap, size: Int) -> Heap:
-    """Returns a heap with room for `size` entries."""
-    if size <= heap.pair.size:
-        return heap
-    return Heap(grown(heap.pair, size), grown(heap.total, size), grown(heap.position, size))
-
-
-@part
+@lean_part
 def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Int:
     """Takes the pair to merge next off the heap; returns -1 when the heap is empty.
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,11 @@ from bpe_core.merge_state import (
     ENDED_SIZE,
     FLOOR,
     MOST_PLACES,
+    NEED_HEAP,
+    NEED_LISTED,
+    NEED_PAIRS,
+    NEED_SEEN,
+    NEED_SPELLING,
     NUM_LISTED,
     NUM_MERGES,
     NUM_PAIRS,
@@ -25,11 +30,13 @@ from bpe_core.merge_state import (
     RUNNING,
     Done,
     Heap,
+    Pairs,
     Rules,
     Symbols,
+    Words,
     symbol_slot,
 )
-from bpe_core.merge_step import count_pairs, laid_out, merge_until, new_neighbours
+from bpe_core.merge_step import Seen, count_pairs, fill_slots, lay_out, list_pairs, merge_until, new_neighbours
 
 Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 """Which of several pairs with the same count is merged first.
@@ -48,6 +55,7 @@ _TIE_CODES: dict[Ties, int] = {
     "larger-pair": LARGER_PAIR,
 }
 
+_SMALL_ALPHABET = 512
 _NO_LIMIT = int(np.iinfo(np.int32).max)
 
 
@@ -71,6 +79,8 @@ class LoopResult(NamedTuple):
     symbols: tuple[bytes, ...]
     ended_by: EndedBy
 
+
+_Arrays = TypeVar("_Arrays", Done, Heap, Seen)
 
 OnProgress = Callable[[Progress, "MergeLoop"], None]
 
@@ -114,13 +124,17 @@ class MergeLoop:
             )
         # Where the order of the words decides nothing, those of one count stand together: few counts to look up.
         by_count = np.argsort(-words.counts, kind="stable") if ties != "first-seen" else np.arange(self._num_words)
-        self._words = laid_out(words.symbols, words.starts, words.counts, by_count)
+        self._words = _laid_out(words.symbols, words.starts, words.counts, by_count)
         self._forced = _forced_keys(resume_from, num_bases)
         # Every merge shortens the words, so there are fewer merges than symbols in them.
         room = min(self.max_merges, words.symbols.size) + self._forced.size
         self._symbols = _base_symbols(alphabet, num_bases + room)
-        self._pairs = count_pairs(self._words, num_bases)
+        self._state = np.zeros(NUM_SCALARS, np.int64)
+        self._state[NUM_SYMBOLS] = num_bases
+        self._state[FLOOR] = np.iinfo(np.int64).max
+        self._pairs = _counted(self._words, num_bases, self._state)
         self._heap = Heap(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+        self._seen = Seen(np.empty(0, np.int32), np.empty(0, np.uint32))
         self._done = _room_for_merges(room)
         self._near = new_neighbours(num_bases + room)
         self._rules = Rules(
@@ -131,11 +145,6 @@ class MergeLoop:
             np.frombuffer(b"".join(forbidden), np.uint8),
             np.cumsum([0, *map(len, forbidden)], dtype=np.int64),
         )
-        self._state = np.zeros(NUM_SCALARS, np.int64)
-        self._state[NUM_SYMBOLS] = num_bases
-        self._state[FLOOR] = np.iinfo(np.int64).max
-        self._state[NUM_PAIRS] = self._pairs.key.size
-        self._state[NUM_LISTED] = self._pairs.listed.size
 
     def __len__(self) -> int:
         return int(self._state[NUM_MERGES])
@@ -174,11 +183,19 @@ class MergeLoop:
                 stop_at = min(stop_at, max(self.max_merges, self._forced.size))
             if len(self) < self._forced.size:
                 stop_at = min(stop_at, self._forced.size)
-            if stop_at > self._done.left.size:
-                self._done = Done(*(grown(array, stop_at) for array in self._done))
+            self._done = _with_room(self._done, stop_at)
             started = time.perf_counter()
             before = len(self)
-            self._symbols, self._pairs, self._heap = merge_until(
+            self._merge_until(stop_at)
+            if self._counts_merges and len(self) >= self.max_merges:
+                self._state[ENDED] = ENDED_SIZE
+            if on_progress and len(self) > before:
+                on_progress(self._progress(), self)
+            step = max(1, min(8 * step, int(step * 0.2 / max(1e-4, time.perf_counter() - started))))
+
+    def _merge_until(self, stop_at: int) -> None:
+        while len(self) < stop_at and self._state[ENDED] == RUNNING:
+            merge_until(
                 stop_at,
                 _NO_LIMIT if self._counts_merges else self._max_symbols,
                 self._state,
@@ -189,13 +206,18 @@ class MergeLoop:
                 self._rules,
                 self._done,
                 self._near,
+                self._seen,
                 self._forced,
             )
-            if self._counts_merges and len(self) >= self.max_merges:
-                self._state[ENDED] = ENDED_SIZE
-            if on_progress and len(self) > before:
-                on_progress(self._progress(), self)
-            step = max(1, min(8 * step, int(step * 0.2 / max(1e-4, time.perf_counter() - started))))
+            self._make_room()
+
+    def _make_room(self) -> None:
+        need = self._state
+        self._symbols = self._symbols._replace(spelling=grown(self._symbols.spelling, need[NEED_SPELLING]))
+        self._seen = _with_room(self._seen, need[NEED_SEEN])
+        self._pairs = _more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
+        self._pairs = self._pairs._replace(listed=grown(self._pairs.listed, need[NEED_LISTED]))
+        self._heap = _with_room(self._heap, need[NEED_HEAP])
 
     def _progress(self) -> Progress:
         last = len(self) - 1
@@ -222,6 +244,53 @@ class MergeLoop:
         return LoopResult(left, right, merged, self._done.total[:made].copy(), symbols, ended_by)
 
 
+def _laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> Words:
+    """Returns words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order."""
+    placed = np.empty(symbols.size + order.size + 1, np.int32)
+    lay_out(symbols, starts, order, placed)
+    sizes, counts = 1 + np.diff(starts)[order], counts[order]
+    starts_run = np.ones(order.size, np.bool_)
+    starts_run[1:] = counts[1:] != counts[:-1]
+    first = np.cumsum(sizes) - sizes
+    return Words(placed, np.append(first[starts_run], placed.size - 1), counts[starts_run])
+
+
+def _counted(words: Words, num_bases: int, state: Int64s) -> Pairs:
+    """Returns all pairs of base symbols, and writes to `state` how many there are and how many places they have."""
+    # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
+    side = num_bases if num_bases <= _SMALL_ALPHABET else 0
+    all_pairs = np.full(side * side, -1, np.int32)
+    none = np.empty(0, np.int64)
+    pairs = Pairs(none, none, none, none, none, none, np.empty(0, np.int32), np.empty(0, np.uint32))
+    place, last = 0, words.symbols.size - 1
+    while place < last:
+        pairs = _more_pairs(pairs, state[NUM_PAIRS], max(1024, state[NUM_PAIRS] + 1))
+        place = count_pairs(place, words, side, all_pairs, state, pairs)
+    size = pairs.list_size[: state[NUM_PAIRS]]
+    state[NUM_LISTED] = size.sum()
+    pairs.list_start[: size.size] = np.cumsum(size) - size
+    pairs = pairs._replace(listed=np.empty(state[NUM_LISTED], np.uint32))
+    pairs.cursor[:] = 0
+    list_pairs(words, side, all_pairs, pairs)
+    pairs.cursor[:] = 0
+    return pairs
+
+
+def _more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
+    """Returns the pairs, of which there are `num_pairs`, with room for `size`; the hash table is at most half full."""
+    if size <= pairs.key.size:
+        return pairs
+    key, total, list_start, list_size, cursor = (grown(column, size) for column in pairs[:5])
+    slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
+    slot_pairs = np.empty(slot_keys.size, np.int32)
+    fill_slots(key[:num_pairs], slot_keys, slot_pairs)
+    return Pairs(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, pairs.listed)
+
+
+def _with_room(arrays: _Arrays, size: int) -> _Arrays:
+    return type(arrays)(*(grown(array, size) for array in arrays))
+
+
 def _forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:
     sides = np.asarray(pairs, np.int64).reshape(-1, 2)
     limit = num_bases + np.arange(len(sides))
@@ -245,8 +314,8 @@ def _base_symbols(alphabet: Alphabet, capacity: int) -> Symbols:
     )
     symbols.has_marker[: len(marked)] = marked
     symbols.length[: len(visible)] = [alphabet.length(symbol) for symbol in alphabet.symbols]
-    for index, spelling in enumerate(visible):
-        symbols.slots[symbol_slot(np.frombuffer(spelling, np.uint8), symbols.has_marker[index], symbols)] = index
+    for index in range(len(visible)):
+        symbols.slots[symbol_slot(index, symbols)] = index
     return symbols
 
 

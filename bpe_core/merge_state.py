@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, grown, kernel, part
+from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, lean_kernel, lean_part
 
 Int = Any
 """An integer of any width."""
@@ -87,66 +87,72 @@ class Done(NamedTuple):
 
 
 # Scalars that the loop carries along, in one int64 array.
-# FLOOR: every pair that occurs at least so often and may be merged is on the heap.
-NUM_SYMBOLS, NUM_PAIRS, NUM_LISTED, HEAP_SIZE, NUM_MERGES, FLOOR, ENDED, NUM_SEEN, BETWEEN, NUM_SCALARS = range(10)
+(
+    NUM_SYMBOLS,
+    NUM_PAIRS,
+    NUM_LISTED,
+    HEAP_SIZE,
+    NUM_MERGES,
+    FLOOR,  # Every pair that occurs at least so often and may be merged is on the heap.
+    ENDED,
+    STAGE,  # of the step
+    STEP_KEY,  # of the pair that this step merges
+    STEP_PAIR,  # its number, or -1 if no word has held it
+    STEP_SYMBOL,  # what it becomes
+    NUM_SEEN,
+    BETWEEN,
+    # Items that arrays must have room for before the step goes on.
+    NEED_SPELLING,
+    NEED_SEEN,
+    NEED_PAIRS,
+    NEED_LISTED,
+    NEED_HEAP,
+    NUM_SCALARS,
+) = range(19)
 RUNNING, ENDED_SIZE, ENDED_NO_PAIRS = range(3)
+CHOOSE, REWRITE, UPDATE = range(3)
 
 
-@part
-def joined(left: Int, right: Int, symbols: Symbols) -> Int8s:
-    """Returns the spelling of two symbols together."""
-    size = symbols.start[left + 1] - symbols.start[left]
-    both = np.empty(size + symbols.start[right + 1] - symbols.start[right], np.uint8)
-    copy_items(symbols.spelling, symbols.start[left], symbols.start[left + 1], both, 0)
-    copy_items(symbols.spelling, symbols.start[right], symbols.start[right + 1], both, size)
-    return both
-
-
-@part
-def is_spelled(spelling: Int8s, spellings: Int8s, start: Int, stop: Int) -> Any:
-    """Whether a spelling is that which stands in `spellings` from `start` to `stop`."""
-    if stop - start != spelling.size:
+@lean_part
+def _is_same(a: Int, b: Int, symbols: Symbols) -> Any:
+    """Whether two symbols are spelled alike."""
+    start_a, start_b, size = symbols.start[a], symbols.start[b], symbols.start[a + 1] - symbols.start[a]
+    if symbols.has_marker[a] != symbols.has_marker[b] or symbols.start[b + 1] - start_b != size:
         return False
-    for i in range(spelling.size):
-        if spelling[i] != spellings[start + i]:
+    for i in range(size):
+        if symbols.spelling[start_a + i] != symbols.spelling[start_b + i]:
             return False
     return True
 
 
-@kernel
-def symbol_slot(spelling: Int8s, has_marker: Int, symbols: Symbols) -> Int:
-    """Returns the slot of the symbol with this spelling, or the free slot where it belongs (FNV-1a, 64 bits)."""
+@lean_kernel
+def symbol_slot(symbol: Int, symbols: Symbols) -> Int:
+    """Returns the slot of the symbol spelled as `symbol` is, or the free slot where it belongs (FNV-1a, 64 bits)."""
     mask = symbols.slots.size - 1
-    mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(has_marker)
-    for byte in spelling:
-        mixed = (mixed ^ np.uint64(byte)) * np.uint64(0x100000001B3)
+    mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(symbols.has_marker[symbol])
+    for at in range(symbols.start[symbol], symbols.start[symbol + 1]):
+        mixed = (mixed ^ np.uint64(symbols.spelling[at])) * np.uint64(0x100000001B3)
     slot = np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(1)) & mask
-    while symbols.slots[slot] != EMPTY:
-        other = symbols.slots[slot]
-        if symbols.has_marker[other] == has_marker:
-            if is_spelled(spelling, symbols.spelling, symbols.start[other], symbols.start[other + 1]):
-                return slot
+    while symbols.slots[slot] != EMPTY and not _is_same(symbols.slots[slot], symbol, symbols):
         slot = (slot + 1) & mask
     return slot
 
 
-@part
-def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> tuple[Symbols, Int]:
+@lean_part
+def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> Int:
     """Returns the symbol that a pair makes, which is an old one where an earlier merge spells the same."""
-    both = joined(left, right, symbols)
-    slot = symbol_slot(both, symbols.has_marker[right], symbols)
-    if symbols.slots[slot] != EMPTY:
-        return symbols, symbols.slots[slot]
+    # It is written down as a new one, and stays so if there is none like it.
     new = state[NUM_SYMBOLS]
-    symbols.slots[slot] = new
-    end = symbols.start[new] + both.size
-    if end > symbols.spelling.size:
-        spelling = grown(symbols.spelling, end)
-        symbols = Symbols(spelling, symbols.start, symbols.has_marker, symbols.length, symbols.num_bases, symbols.slots)
-    copy_items(both, 0, both.size, symbols.spelling, symbols.start[new])
-    symbols.start[new + 1] = end
+    middle = symbols.start[new] + symbols.start[left + 1] - symbols.start[left]
+    copy_items(symbols.spelling, symbols.start[left], symbols.start[left + 1], symbols.spelling, symbols.start[new])
+    copy_items(symbols.spelling, symbols.start[right], symbols.start[right + 1], symbols.spelling, middle)
+    symbols.start[new + 1] = middle + symbols.start[right + 1] - symbols.start[right]
     symbols.has_marker[new] = symbols.has_marker[right]
+    slot = symbol_slot(new, symbols)
+    if symbols.slots[slot] != EMPTY:
+        return symbols.slots[slot]
+    symbols.slots[slot] = new
     symbols.length[new] = symbols.length[left] + symbols.length[right]
     symbols.num_bases[new] = symbols.num_bases[left] + symbols.num_bases[right]
     state[NUM_SYMBOLS] += 1
-    return symbols, new
+    return new

@@ -2,6 +2,9 @@
 
 A step goes to the places of its pair only, adds its changes up by neighbouring symbol, and then touches the pair table
 once for each different neighbour.
+
+No array is made here: where one lacks the room that a step needs, the loop stops in that step until Python has given it
+more. That compiles in half the time and runs faster.
 """
 
 from typing import Any, NamedTuple
@@ -12,30 +15,42 @@ from bpe_core.kernels import (
     EMPTY,
     Int32s,
     Int64s,
-    copied,
     copy_items,
     find_slot,
-    grown,
-    kernel,
+    inlined,
+    lean_kernel,
+    lean_part,
     pair_key,
-    part,
     prefetch,
 )
-from bpe_core.merge_candidates import fill_heap, may_merge, next_pair, push_pair, with_room
+from bpe_core.merge_candidates import fill_heap, may_merge, next_pair, push_pair
 from bpe_core.merge_state import (
     BETWEEN,
     BOUNDARY,
+    CHOOSE,
     ENDED,
     ENDED_NO_PAIRS,
     ENDED_SIZE,
     FLOOR,
     GONE,
     HEAP_SIZE,
+    NEED_HEAP,
+    NEED_LISTED,
+    NEED_PAIRS,
+    NEED_SEEN,
+    NEED_SPELLING,
     NUM_LISTED,
     NUM_MERGES,
     NUM_PAIRS,
     NUM_SEEN,
     NUM_SYMBOLS,
+    REWRITE,
+    RUNNING,
+    STAGE,
+    STEP_KEY,
+    STEP_PAIR,
+    STEP_SYMBOL,
+    UPDATE,
     Done,
     Heap,
     Int,
@@ -47,10 +62,11 @@ from bpe_core.merge_state import (
     joined_symbol,
 )
 
-_LEFT, _RIGHT = 0, 1
+# NumPy's numbers, for Python's are types of their own: each part that gets one would be compiled once more.
+_LEFT: Int = np.int64(0)
+_RIGHT: Int = np.int64(1)
 _COUNT, _PLACES = 0, 1
 _AHEAD = 8
-_SMALL_ALPHABET = 512
 
 
 class Neighbours(NamedTuple):
@@ -82,148 +98,118 @@ class Seen(NamedTuple):
     place: Places
 
 
-@kernel
-def laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> Words:
-    """Returns words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order."""
-    placed = np.empty(symbols.size + order.size + 1, np.int32)
-    run_start, run_count = np.empty(order.size + 1, np.int64), np.empty(order.size, np.int64)
-    num_runs, to = 0, 0
+@lean_kernel
+def lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
+    """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around all."""
+    to = 0
     for w in order:
-        if num_runs == 0 or run_count[num_runs - 1] != counts[w]:
-            run_start[num_runs], run_count[num_runs] = to, counts[w]
-            num_runs += 1
         placed[to] = BOUNDARY
         copy_items(symbols, starts[w], starts[w + 1], placed, to + 1)
         to += 1 + starts[w + 1] - starts[w]
     placed[to] = BOUNDARY
-    run_start[num_runs] = to
-    return Words(placed, copied(run_start, 0, num_runs + 1), copied(run_count, 0, num_runs))
 
 
-@part
-def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, slot_keys: Int64s, slot_pairs: Int32s) -> Int:
+@lean_part
+def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: Pairs) -> Int:
     """Returns the number of a pair, or -1."""
     if side > 0:
         number = np.int64(all_pairs[left * side + right])
     else:
         key = pair_key(left, right)
-        slot = find_slot(slot_keys, key)
-        number = np.int64(slot_pairs[slot]) if slot_keys[slot] == key else np.int64(-1)
+        slot = find_slot(pairs.slot_keys, key)
+        number = np.int64(pairs.slot_pairs[slot]) if pairs.slot_keys[slot] == key else np.int64(-1)
     return number
 
 
-@kernel
-def count_pairs(words: Words, num_bases: Int) -> Pairs:
-    """Counts all pairs of base symbols, and lists for each pair its places."""
-    # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
-    side = num_bases if num_bases <= _SMALL_ALPHABET else 0
-    all_pairs = np.full(side * side, -1, np.int32)
-    keys, totals, sizes = np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024, np.int64)
-    slot_keys, slot_pairs = np.full(4096, EMPTY, np.int64), np.empty(4096, np.int32)
-    num_pairs, num_listed = 0, 0
-    symbols = words.symbols
-    for run in range(words.run_count.size):
-        count = words.run_count[run]
-        for place in range(words.run_start[run], words.run_start[run + 1]):
-            left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
-            if (left | right) < 0:
-                continue
-            pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
-            if pair < 0:
-                if num_pairs == keys.size:
-                    keys, totals, sizes = grown(keys, 0), grown(totals, 0), grown(sizes, 0)
-                    slot_keys, slot_pairs = _rebuilt(keys, num_pairs, slot_keys.size * 2)
-                pair = num_pairs
-                key = pair_key(left, right)
-                slot = find_slot(slot_keys, key)
-                slot_keys[slot], slot_pairs[slot] = key, pair
-                if side > 0:
-                    all_pairs[left * side + right] = pair
-                keys[pair], totals[pair], sizes[pair] = key, 0, 0
-                num_pairs += 1
-            totals[pair] += count
-            sizes[pair] += 1
-            num_listed += 1
-    first, fill = np.empty(num_pairs, np.int64), np.empty(num_pairs, np.int64)
-    total = 0
-    for pair in range(num_pairs):
-        first[pair] = fill[pair] = total
-        total += sizes[pair]
-    listed = np.empty(num_listed, np.uint32)
+@lean_kernel
+def count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: Int64s, pairs: Pairs) -> Int:
+    """Counts the pairs of base symbols from the place `first` on, and how many places each has.
+
+    Returns the place of a pair for which there is no room, or the last place. `all_pairs` has a number, or -1, for each
+    pair that `side` symbols can make, or is empty, with a `side` of 0.
+    """
+    symbols, run_start, run_count = words.symbols, words.run_start, words.run_count
+    slot_keys, slot_pairs = pairs.slot_keys, pairs.slot_pairs
+    key, total, list_size = pairs.key, pairs.total, pairs.list_size
+    run = _run_of(first, np.int64(0), run_start)
+    for place in range(first, symbols.size - 1):
+        if place == run_start[run + 1]:
+            run += 1
+        left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
+        if (left | right) < 0:
+            continue
+        pair = _pair_number(left, right, side, all_pairs, pairs)
+        if pair < 0:
+            pair = state[NUM_PAIRS]
+            if pair == key.size:
+                return place
+            key[pair], total[pair], list_size[pair] = pair_key(left, right), 0, 0
+            slot = find_slot(slot_keys, key[pair])
+            slot_keys[slot], slot_pairs[slot] = key[pair], pair
+            if side > 0:
+                all_pairs[left * side + right] = pair
+            state[NUM_PAIRS] += 1
+        total[pair] += run_count[run]
+        list_size[pair] += 1
+    return symbols.size - 1
+
+
+@lean_kernel
+def list_pairs(words: Words, side: Int, all_pairs: Int32s, pairs: Pairs) -> None:
+    """Lists the places of each pair from its `list_start` on. `cursor`, which starts as 0, says how many in the end."""
+    symbols, listed, list_start, cursor = words.symbols, pairs.listed, pairs.list_start, pairs.cursor
     for place in range(symbols.size - 1):
         left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
         if (left | right) >= 0:
-            pair = _pair_number(left, right, side, all_pairs, slot_keys, slot_pairs)
-            listed[fill[pair]] = place
-            fill[pair] += 1
-    return Pairs(
-        copied(keys, 0, num_pairs),
-        copied(totals, 0, num_pairs),
-        first,
-        copied(sizes, 0, num_pairs),
-        np.zeros(num_pairs, np.int64),
-        slot_keys,
-        slot_pairs,
-        listed,
-    )
+            pair = _pair_number(left, right, side, all_pairs, pairs)
+            listed[list_start[pair] + cursor[pair]] = place
+            cursor[pair] += 1
 
 
-@part
-def _rebuilt(keys: Int64s, num_pairs: Int, num_slots: Int) -> tuple[Int64s, Int32s]:
-    """Returns a hash table of `num_slots` slots over the first `num_pairs` keys."""
-    slot_keys, slot_pairs = np.full(num_slots, EMPTY, np.int64), np.empty(num_slots, np.int32)
-    for pair in range(num_pairs):
+@lean_kernel
+def fill_slots(keys: Int64s, slot_keys: Int64s, slot_pairs: Int32s) -> None:
+    """Puts all keys into an empty hash table."""
+    for pair in range(keys.size):
         slot = find_slot(slot_keys, keys[pair])
         slot_keys[slot], slot_pairs[slot] = keys[pair], pair
-    return slot_keys, slot_pairs
 
 
-@part
-def _add_places(pair: Int, new: Places, pairs: Pairs, num_listed: Int) -> Int:
-    """Appends to a pair's places those in `new`, both ascending, as a list at the pool's end.
+@lean_part
+def _add_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: Pairs) -> None:
+    """Lists a pair's places and `size` more, which stand in the pool from `first` on, anew at the pool's end.
 
-    Returns the pool's new length. This is for a pair that had places already, which happens only when two merges
-    spell the same symbol; a place is never in both, for a pair that has left a place never stands there again.
+    This is for a pair that had places already, which happens only when two merges spell the same symbol; a place is
+    never in both, for a pair that has left a place never stands there again.
     """
-    a, b, at = pairs.list_start[pair], 0, num_listed
-    a_end = a + pairs.list_size[pair]
-    while a < a_end or b < new.size:
-        if b == new.size or (a < a_end and pairs.listed[a] <= new[b]):
-            pairs.listed[at] = pairs.listed[a]
+    listed, at = pairs.listed, state[NUM_LISTED]
+    a, b = pairs.list_start[pair], first
+    a_end, b_end = a + pairs.list_size[pair], first + size
+    pairs.list_start[pair], pairs.list_size[pair], pairs.cursor[pair] = at, a_end - a + size, 0
+    while a < a_end or b < b_end:
+        if b == b_end or (a < a_end and listed[a] <= listed[b]):
+            listed[at] = listed[a]
             a += 1
         else:
-            pairs.listed[at] = new[b]
+            listed[at] = listed[b]
             b += 1
         at += 1
-    pairs.list_start[pair], pairs.list_size[pair], pairs.cursor[pair] = num_listed, at - num_listed, 0
-    return at
+    state[NUM_LISTED] = at
 
 
-@part
-def _note(
-    side: Int,
-    symbol: Int,
-    place: Int,
-    count: Int,
-    num_seen: Int,
-    found: Int64s,
-    touched: Int32s,
-    num_touched: Int64s,
-    seen_symbol: Int32s,
-    seen_place: Places,
-) -> Int:
+@lean_part
+def _note(side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: Neighbours, seen: Seen) -> Int:
     """Notes one occurrence of a neighbour; returns how many have been seen."""
-    if found[side, symbol, _COUNT] == 0:
-        touched[side, num_touched[side]] = symbol
-        num_touched[side] += 1
-    found[side, symbol, _COUNT] += count
-    found[side, symbol, _PLACES] += 1
-    seen_symbol[num_seen] = symbol if side == _LEFT else ~symbol
-    seen_place[num_seen] = place
+    if near.found[side, symbol, _COUNT] == 0:
+        near.touched[side, near.num_touched[side]] = symbol
+        near.num_touched[side] += 1
+    near.found[side, symbol, _COUNT] += count
+    near.found[side, symbol, _PLACES] += 1
+    seen.symbol[num_seen] = symbol if side == _LEFT else ~symbol
+    seen.place[num_seen] = place
     return num_seen + 1
 
 
-@part
+@lean_part
 def _run_of(place: Int, run: Int, run_start: Int64s) -> Int:
     """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
     step = 1
@@ -237,7 +223,7 @@ def _run_of(place: Int, run: Int, run_start: Int64s) -> Int:
     return run
 
 
-@part
+@lean_part
 def _rewrite_words(
     pair: Int, new: Int, num_bases: Int32s, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
 ) -> None:
@@ -245,10 +231,8 @@ def _rewrite_words(
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     size_left, size = np.int64(num_bases[left]), np.int64(num_bases[new])
     symbols, run_start, run_count, listed = words.symbols, words.run_start, words.run_count, pairs.listed
-    found, touched, num_touched = near.found, near.touched, near.num_touched
-    seen_symbol, seen_place = seen
     num_seen, between = np.int64(0), np.int64(0)
-    num_touched[_LEFT], num_touched[_RIGHT] = 0, 0
+    near.num_touched[_LEFT], near.num_touched[_RIGHT] = 0, 0
     run: Int = np.int64(0)
     run_stop: Int = np.int64(0)
     count: Int = np.int64(0)
@@ -267,35 +251,13 @@ def _rewrite_words(
         before = np.int64(symbols[place - 1])
         if before != BOUNDARY:
             previous = place - 1 if before >= 0 else place + before
-            num_seen = _note(
-                _LEFT,
-                np.int64(symbols[previous]),
-                previous,
-                count,
-                num_seen,
-                found,
-                touched,
-                num_touched,
-                seen_symbol,
-                seen_place,
-            )
+            num_seen = _note(_LEFT, np.int64(symbols[previous]), previous, count, num_seen, near, seen)
             if previous == just_made:  # The pair between the two merges was (right, left).
                 between += count
         neighbour = np.int64(symbols[place + size])
         # If the pair stands next again, that merge sees this one as its left neighbour.
         if neighbour != BOUNDARY and (neighbour != left or symbols[place + size + size_left] != right):
-            num_seen = _note(
-                _RIGHT,
-                neighbour,
-                place,
-                count,
-                num_seen,
-                found,
-                touched,
-                num_touched,
-                seen_symbol,
-                seen_place,
-            )
+            num_seen = _note(_RIGHT, neighbour, place, count, num_seen, near, seen)
         symbols[place] = new
         symbols[place + size_left] = GONE
         symbols[place + size - 1] = -size
@@ -303,40 +265,40 @@ def _rewrite_words(
     state[NUM_SEEN], state[BETWEEN] = num_seen, between
 
 
-@part
+@lean_part
 def _new_key(side: Int, neighbour: Int, new: Int) -> Int:
     return pair_key(neighbour, new) if side == _LEFT else pair_key(new, neighbour)
 
 
-@part
-def _make_room(state: Int64s, new: Int, is_old: Any, pairs: Pairs, near: Neighbours) -> Pairs:
-    """Returns the pairs with room for all those that this step makes, and for their lists."""
-    num_pairs = state[NUM_PAIRS] + near.num_touched[_LEFT] + near.num_touched[_RIGHT]
+@lean_part
+def _say_needs(is_old: Any, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
+    """Writes to `state` how much room the pairs that this step makes need, and their lists."""
+    num_touched = near.num_touched[_LEFT] + near.num_touched[_RIGHT]
     num_listed = state[NUM_LISTED] + state[NUM_SEEN]
-    if is_old:  # Pairs that were there get new lists, of their old words and the new ones.
-        num_listed += 2 * state[NUM_SEEN]
+    if is_old:  # Pairs that were there get new lists, of their old places and the new ones.
         for side in range(2):
             for t in range(near.num_touched[side]):
-                key = _new_key(side, np.int64(near.touched[side, t]), new)
+                symbol = np.int64(near.touched[side, t])
+                key = _new_key(side, symbol, state[STEP_SYMBOL])
                 slot = find_slot(pairs.slot_keys, key)
                 if pairs.slot_keys[slot] != EMPTY:
-                    num_listed += pairs.list_size[pairs.slot_pairs[slot]] + state[NUM_SEEN]
-    key, total, list_start, list_size, cursor = pairs.key, pairs.total, pairs.list_start, pairs.list_size, pairs.cursor
-    slot_keys, slot_pairs, listed = pairs.slot_keys, pairs.slot_pairs, pairs.listed
-    if num_pairs > key.size:
-        key, total, list_start = grown(key, num_pairs), grown(total, num_pairs), grown(list_start, num_pairs)
-        list_size, cursor = grown(list_size, num_pairs), grown(cursor, num_pairs)
-    if num_listed > listed.size:
-        listed = grown(listed, num_listed)
-    if 2 * num_pairs > slot_keys.size:
-        num_slots = slot_keys.size
-        while num_slots < 4 * num_pairs:
-            num_slots *= 2
-        slot_keys, slot_pairs = _rebuilt(key, state[NUM_PAIRS], num_slots)
-    return Pairs(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, listed)
+                    num_listed += pairs.list_size[pairs.slot_pairs[slot]] + near.found[side, symbol, _PLACES]
+    state[NEED_PAIRS], state[NEED_LISTED] = state[NUM_PAIRS] + num_touched, num_listed
+    state[NEED_HEAP] = state[HEAP_SIZE] + num_touched
 
 
-@part
+@lean_part
+def _has_room(state: Int64s, symbols: Symbols, pairs: Pairs, heap: Heap, seen: Seen) -> Any:
+    return (
+        state[NEED_SPELLING] <= symbols.spelling.size
+        and state[NEED_SEEN] <= seen.place.size
+        and state[NEED_PAIRS] <= pairs.key.size
+        and state[NEED_LISTED] <= pairs.listed.size
+        and state[NEED_HEAP] <= heap.pair.size
+    )
+
+
+@lean_part
 def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> None:
     """Sorts the places by neighbour into lists at the pool's end; each list stays ascending."""
     listed, list_end, seen_symbol, seen_place = pairs.listed, near.list_end, seen.symbol, seen.place
@@ -355,7 +317,7 @@ def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> N
         list_end[side, symbol] += 1
 
 
-@part
+@lean_part
 def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
     """Updates the pairs: once for each different neighbour. Clears what `near` noted, but for who was touched."""
     key, total, slot_keys, slot_pairs = pairs.key, pairs.total, pairs.slot_keys, pairs.slot_pairs
@@ -386,15 +348,93 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neigh
             else:
                 changed = np.int64(slot_pairs[slot])
                 total[changed] += gained
-                places = copied(pairs.listed, first, first + size)
-                state[NUM_LISTED] = _add_places(changed, places, pairs, state[NUM_LISTED])
+                _add_places(changed, first, size, state, pairs)
             made[side, t] = changed
             found[side, symbol, _COUNT], found[side, symbol, _PLACES] = 0, 0
     state[NUM_PAIRS] = num_pairs
     total[pair] = 0
 
 
-@kernel
+@inlined
+def _choose(
+    max_symbols: Int,
+    state: Int64s,
+    words: Words,
+    symbols: Symbols,
+    pairs: Pairs,
+    heap: Heap,
+    rules: Rules,
+    forced: Int64s,
+) -> None:
+    """Writes to `state` which pair is merged in this step, or that the loop ends."""
+    step = state[NUM_MERGES]
+    if step < forced.size:
+        key = forced[step]
+        slot = find_slot(pairs.slot_keys, key)
+        # The words need not hold a pair that is forced on them.
+        pair = np.int64(pairs.slot_pairs[slot]) if pairs.slot_keys[slot] == key else np.int64(-1)
+    elif state[NUM_SYMBOLS] >= max_symbols:
+        state[ENDED] = ENDED_SIZE
+        return
+    else:
+        pair = next_pair(state, words, symbols, pairs, heap, rules)
+        if pair < 0 and state[FLOOR] > rules.min_frequency:
+            fill_heap(state, words, symbols, pairs, heap, rules)
+            return
+        if pair < 0:
+            state[ENDED] = ENDED_NO_PAIRS
+            return
+        key = pairs.key[pair]
+    state[STEP_KEY], state[STEP_PAIR], state[STAGE] = key, pair, REWRITE
+    left, right = key >> 32, key & 0xFFFFFFFF
+    size = symbols.start[left + 1] - symbols.start[left] + symbols.start[right + 1] - symbols.start[right]
+    state[NEED_SPELLING] = symbols.start[state[NUM_SYMBOLS]] + size
+    state[NEED_SEEN] = 2 * pairs.list_size[pair] if pair >= 0 else 0
+
+
+@inlined
+def _rewrite(
+    state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, done: Done, near: Neighbours, seen: Seen
+) -> None:
+    """Makes the step's symbol and merges its pair in all words."""
+    pair, step, known = state[STEP_PAIR], state[NUM_MERGES], state[NUM_SYMBOLS]
+    left, right = state[STEP_KEY] >> 32, state[STEP_KEY] & 0xFFFFFFFF
+    new = joined_symbol(left, right, state, symbols)
+    done.left[step], done.right[step], done.merged[step] = left, right, new
+    done.total[step] = pairs.total[pair] if pair >= 0 else 0
+    if pair < 0:
+        state[NUM_MERGES], state[STAGE] = step + 1, CHOOSE
+        return
+    state[STEP_SYMBOL], state[STAGE] = new, UPDATE
+    _rewrite_words(pair, new, symbols.num_bases, state, words, pairs, near, seen)
+    _say_needs(new < known, state, pairs, near)
+
+
+@inlined
+def _update(
+    state: Int64s,
+    words: Words,
+    symbols: Symbols,
+    pairs: Pairs,
+    heap: Heap,
+    rules: Rules,
+    near: Neighbours,
+    seen: Seen,
+) -> None:
+    """Brings the pairs around this step's merges up to date, and puts those that occur often on the heap."""
+    _list_places(state, pairs, near, seen)
+    _apply_changes(state[STEP_PAIR], state[STEP_SYMBOL], state, pairs, near)
+    made, total, floor = near.pair, pairs.total, state[FLOOR]
+    for side in range(2):
+        for t in range(near.num_touched[side]):
+            changed = np.int64(made[side, t])
+            if total[changed] >= floor and may_merge(changed, pairs, symbols, rules):
+                push_pair(changed, state, words, symbols, pairs, heap, rules)
+    state[NUM_MERGES] += 1
+    state[STAGE] = CHOOSE
+
+
+@lean_kernel
 def merge_until(
     stop_at: Int,
     max_symbols: Int,
@@ -406,51 +446,17 @@ def merge_until(
     rules: Rules,
     done: Done,
     near: Neighbours,
+    seen: Seen,
     forced: Int64s,
-) -> tuple[Symbols, Pairs, Heap]:
-    """Makes merges until there are `stop_at` in all, or the loop ends; returns the arrays that may have grown.
+) -> None:
+    """Makes merges until there are `stop_at` in all, the loop ends, or there is less room than `state` says is needed.
 
     The first `forced.size` merges are those of the keys in `forced`.
     """
-    seen = Seen(np.empty(1024, np.int32), np.empty(1024, np.uint32))
-    while state[NUM_MERGES] < stop_at:
-        step = state[NUM_MERGES]
-        if step < forced.size:
-            key = forced[step]
-            slot = find_slot(pairs.slot_keys, key)
-            # The words need not hold a pair that is forced on them.
-            pair = np.int64(pairs.slot_pairs[slot]) if pairs.slot_keys[slot] == key else np.int64(-1)
+    while state[NUM_MERGES] < stop_at and state[ENDED] == RUNNING and _has_room(state, symbols, pairs, heap, seen):
+        if state[STAGE] == CHOOSE:
+            _choose(max_symbols, state, words, symbols, pairs, heap, rules, forced)
+        elif state[STAGE] == REWRITE:
+            _rewrite(state, words, symbols, pairs, done, near, seen)
         else:
-            if state[NUM_SYMBOLS] >= max_symbols:
-                state[ENDED] = ENDED_SIZE
-                break
-            pair = next_pair(state, words, symbols, pairs, heap, rules)
-            if pair < 0 and state[FLOOR] > rules.min_frequency:
-                heap = fill_heap(state, words, symbols, pairs, heap, rules)
-                continue
-            if pair < 0:
-                state[ENDED] = ENDED_NO_PAIRS
-                break
-            key = pairs.key[pair]
-        known = state[NUM_SYMBOLS]
-        symbols, new = joined_symbol(key >> 32, key & 0xFFFFFFFF, state, symbols)
-        done.left[step], done.right[step], done.merged[step] = key >> 32, key & 0xFFFFFFFF, new
-        done.total[step] = pairs.total[pair] if pair >= 0 else 0
-        state[NUM_MERGES] += 1
-        if pair < 0:
-            continue
-        most_seen = 2 * pairs.list_size[pair]
-        if most_seen > seen.place.size:
-            seen = Seen(np.empty(2 * most_seen, np.int32), np.empty(2 * most_seen, np.uint32))
-        _rewrite_words(pair, new, symbols.num_bases, state, words, pairs, near, seen)
-        pairs = _make_room(state, new, new < known, pairs, near)
-        _list_places(state, pairs, near, seen)
-        _apply_changes(pair, new, state, pairs, near)
-        heap = with_room(heap, state[HEAP_SIZE] + near.num_touched[_LEFT] + near.num_touched[_RIGHT])
-        made, total, floor = near.pair, pairs.total, state[FLOOR]
-        for side in range(2):
-            for t in range(near.num_touched[side]):
-                changed = np.int64(made[side, t])
-                if total[changed] >= floor and may_merge(changed, pairs, symbols, rules):
-                    push_pair(changed, state, words, symbols, pairs, heap, rules)
-    return symbols, pairs, heap
+            _update(state, words, symbols, pairs, heap, rules, near, seen)

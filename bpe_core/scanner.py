@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, kernel, part
-from bpe_core.scanner_tables import ENDS, STARTS, Tables
+from bpe_core.kernels import Int8s, Int32s, Int64s, grown, lean_kernel, lean_part
+from bpe_core.scanner_tables import ENDS, Tables
 
 _LEAST_ROOM = 1024
 
 
-@part
+@lean_part
 def code_point(data: Int8s, at: Any) -> Any:
     """Returns the character at `at`, which is not ASCII, of valid UTF-8."""
     place = np.uint64(at)
@@ -24,19 +24,19 @@ def code_point(data: Int8s, at: Any) -> Any:
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (np.int64(data[place + np.uint64(3)]) & 0x3F)
 
 
-@part
+@lean_part
 def character_width(lead: Any) -> Any:
     """Returns the bytes of the character that starts with this byte."""
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-@part
+@lean_part
 def _column(code: Any, block: Int32s, classes: Int8s) -> Any:
     """Returns the column of a row for a character that is not ASCII."""
     return np.uint64(128) + np.uint64(classes[np.uint64(block[np.uint64(code >> 7)]) + np.uint64(code & 127)])
 
 
-@part
+@lean_part
 def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s) -> Any:
     """Returns where the match ends that starts at `start`; `start` itself where there is none."""
     # Places in `moves` are unsigned: a signed index would be checked for being negative at every step.
@@ -61,7 +61,7 @@ def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, bl
     return end
 
 
-@part
+@lean_part
 def _next_match(
     data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s
 ) -> tuple[Any, Any]:
@@ -74,23 +74,24 @@ def _next_match(
     return stop, stop
 
 
-@part
-def _pattern_tables(tables: Tables, pattern: Any) -> tuple[Any, Any]:
-    """Returns where a pattern's first state starts, and its blocks."""
-    num_blocks = tables.block.size // tables.first.size
-    return tables.first[pattern], tables.block[pattern * num_blocks : (pattern + 1) * num_blocks]
-
-
-@kernel
+@lean_kernel
 def _cut_from(
-    text: Any, at: Any, data: Int8s, offsets: Int64s, pattern: Any, tables: Tables, ends: Int64s, first_end: Int64s
+    text: Any,
+    at: Any,
+    data: Int8s,
+    offsets: Int64s,
+    first: Any,
+    block: Int32s,
+    tables: Tables,
+    ends: Int64s,
+    first_end: Int64s,
 ) -> tuple[Any, Any]:
     """Cuts texts by one pattern, from the place `at` in `text` on, until all are cut or `ends` is full.
 
-    What no match holds is a word too. Returns the text and the place to go on from, where a word starts.
+    `first` is where the row of the pattern's first state starts, `block` has its blocks. What no match holds is a word
+    too. Returns the text and the place to go on from, where a word starts.
     """
-    first, block = _pattern_tables(tables, pattern)
-    moves, joined, classes = tables.moves, tables.joined, tables.classes
+    moves, joined, joined_bits, classes = tables.moves, tables.joined, tables.joined_bits, tables.classes
     num_ends = np.uint64(first_end[text + 1] if at > offsets[text] else first_end[text])
     while text < offsets.size - 1:
         stop = offsets[text + 1]
@@ -108,12 +109,12 @@ def _cut_from(
                     column, width = np.uint64(byte), np.int64(1)
                 else:
                     column, width = _column(code_point(data, at), block, classes), np.int64(character_width(byte))
-                entry = np.uint32(joined[row + column])
-                if entry & np.uint32(ENDS):
+                bits = np.uint32(joined_bits[row + column])
+                row = np.uint64(joined[row + column])
+                if bits & np.uint32(ENDS):
                     end = at
                 ends[num_ends] = at
-                num_ends += np.uint64((entry & np.uint32(STARTS)) >> np.uint32(1))
-                row = np.uint64(entry >> np.uint32(2))
+                num_ends += np.uint64(bits >> np.uint32(1))
                 if row == 0:
                     break
                 at += width
@@ -135,12 +136,19 @@ def _cut_from(
     return text, at
 
 
-@kernel
+@lean_kernel
 def _find_from(
-    text: Any, at: Any, data: Int8s, offsets: Int64s, pattern: Any, tables: Tables, ends: Int64s, first_end: Int64s
+    text: Any,
+    at: Any,
+    data: Int8s,
+    offsets: Int64s,
+    first: Any,
+    block: Int32s,
+    tables: Tables,
+    ends: Int64s,
+    first_end: Int64s,
 ) -> tuple[Any, Any]:
     """As `_cut_from`, but only matches are words: writes start and end of each."""
-    first, block = _pattern_tables(tables, pattern)
     moves, classes = tables.moves, tables.classes
     num_ends = first_end[text + 1] if at > offsets[text] else first_end[text]
     while text < offsets.size - 1:
@@ -181,8 +189,9 @@ def _cut_once(data: Int8s, offsets: Int64s, pattern: int, tables: Tables, keep_g
     ends = np.empty(data.size // 3 + 2 * _LEAST_ROOM, np.int64)
     text, at = 0, int(offsets[0])
     cut_from = _cut_from if keep_gaps else _find_from
+    first, block = tables.first[pattern], tables.block.reshape(tables.first.size, -1)[pattern]
     while text < offsets.size - 1:
-        text, at = cut_from(text, at, data, offsets, pattern, tables, ends, first_end)
+        text, at = cut_from(text, at, data, offsets, first, block, tables, ends, first_end)
         if text < offsets.size - 1:
-            ends = grown(ends, 0)
+            ends = grown(ends, ends.size + 1)
     return ends[: first_end[-1]], first_end

@@ -4,7 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, kernel, least_of_sixteen, part, table_size
+from bpe_core.kernels import Int32s, Int64s, inlined, lean_kernel, lean_part, least_of_sixteen, table_size
 from bpe_core.word_table import Words64
 
 RankedBy = Literal["merge", "token"]
@@ -23,6 +23,8 @@ _PLACE = np.uint32(SCAN_LIMIT)
 NO_RANK = np.uint64(0xFFFFFFFF)
 _NOTHING_WAITS = np.uint32(0xFFFFFFFF)
 _BLOCK = 16
+_NUM_LANES = 4
+_LANE = SCAN_LIMIT + 1 + _BLOCK
 _GONE = np.int32(-2)
 
 
@@ -36,106 +38,150 @@ class Merging(NamedTuple):
     merged: Int32s
 
 
-class Scratch(NamedTuple):
-    """Room for one word of at most `SCAN_LIMIT` symbols, which start at the second place; used again for each word."""
+class Lanes(NamedTuple):
+    """Room for the words that `merge_scanning` works on at once."""
 
-    symbols: Int32s
     waiting: Any  # uint32: of the pair that starts here, its rank above its place; or `_NOTHING_WAITS`
     after: Int32s
     before: Int32s
+    lanes: Int64s  # where each word's places start in the arrays above
+    words: Int64s  # which word it is
+    blocks: Int64s  # how many blocks of `_BLOCK` places it takes
 
 
-@kernel
-def new_scratch() -> Scratch:
-    """Returns room for words; what is in it has no meaning yet."""
-    size = SCAN_LIMIT + _BLOCK
-    return Scratch(
-        np.empty(size, np.int32), np.empty(size, np.uint32), np.empty(size, np.int32), np.empty(size, np.int32)
+def new_lanes() -> Lanes:
+    """Returns room for words; what is in it has no meaning yet, but for `lanes`."""
+    size = _NUM_LANES * _LANE
+    return Lanes(
+        np.empty(size, np.uint32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.arange(0, size, _LANE),
+        np.empty(_NUM_LANES, np.int64),
+        np.empty(_NUM_LANES, np.int64),
     )
 
 
-@part
+@lean_part
 def _pair(left: Any, right: Any) -> Any:
     return (np.uint64(left) << np.uint64(21)) | np.uint64(right)
 
 
-@part
+@lean_part
 def _home(pair: Any, slots: Words64) -> Any:
     """Returns the slot in which a pair is looked for first."""
     mixed = pair * np.uint64(0x9E3779B97F4A7C15)
     return (mixed ^ (mixed >> np.uint64(32))) & np.uint64(slots.size - 1)
 
 
-@part
+@inlined
 def find_rank(left: Any, right: Any, slots: Words64) -> Any:
     """Returns the rank of the merge of two symbols as uint64, or `NO_RANK`; negative symbols never merge."""
     pair = _pair(left, right)
     slot = _home(pair, slots)
-    first, second = slots[slot], slots[_next(slot, slots)]
-    # Two slots are read before anything is asked: a branch that the processor guesses wrong costs more.
-    kept = first if (first >> _RANK_BITS == pair) | (first == _FREE) else second
-    while (kept >> _RANK_BITS != pair) & (kept != _FREE):
-        slot = _next(slot, slots)
-        kept = slots[slot]
-    return kept & _RANK if (kept != _FREE) & ((left | right) >= 0) else NO_RANK
+    after = _next(slot, slots)
+    first, second = slots[slot], slots[after]
+    # Two slots are read before anything is asked, and all is asked at once, by numbers of which one is 0 where a slot
+    # is the pair's or free: a branch that the processor guesses wrong costs more.
+    apart, kept = (first >> _RANK_BITS) ^ pair, second
+    if apart == 0:
+        kept = first
+    apart = min(apart, (second >> _RANK_BITS) ^ pair)
+    goes_on = min(apart, min(~first, ~second))
+    while goes_on != 0:
+        after = _next(after, slots)
+        kept = slots[after]
+        apart = (kept >> _RANK_BITS) ^ pair
+        goes_on = min(apart, ~kept)
+    rank = kept & _RANK
+    return rank if (apart == 0) & ((left | right) >= 0) else NO_RANK
 
 
-@part
+@lean_part
 def _next(slot: Any, slots: Words64) -> Any:
     return (slot + np.uint64(1)) & np.uint64(slots.size - 1)
 
 
-@part
+@inlined
 def _waiting(left: Any, right: Any, place: Any, slots: Words64) -> Any:
     rank = find_rank(left, right, slots)
     return np.uint32(rank << np.uint64(_PLACE_BITS)) | np.uint32(place) if rank != NO_RANK else _NOTHING_WAITS
 
 
-@kernel
-def merge_scanning(size: Any, merging: Merging, scratch: Scratch) -> Any:
-    """Merges a word of at most `SCAN_LIMIT` symbols in place, those from `scratch.symbols[1]` on.
-
-    Returns how many are left.
-    """
-    slots, symbols, waiting = merging.slots, scratch.symbols, scratch.waiting
-    after, before = scratch.after, scratch.before
+@lean_part
+def _start(
+    symbols: Int32s, first: Any, size: Any, slots: Words64, waiting: Any, after: Int32s, before: Int32s, lane: Any
+) -> Any:
+    """Puts a word, `size` symbols from `first` on, at the places 1, 2, … of a lane; returns its number of blocks."""
+    shift, end = first - 1, size + 1
     # A symbol that never merges at each end, so that no place needs to be asked whether it is the first or the last.
-    end = size + 1
-    symbols[0], symbols[end] = _GONE, _GONE
-    waiting[0] = _NOTHING_WAITS
+    symbols[shift], symbols[shift + end] = _GONE, _GONE
+    waiting[lane] = _NOTHING_WAITS
     for i in range(1, size):
-        waiting[np.uint64(i)] = _waiting(symbols[np.uint64(i)], symbols[np.uint64(i + 1)], i, slots)
-    for i in range(end + 1):
-        after[np.uint64(i)], before[np.uint64(i)] = i + 1, i - 1
+        left, right = symbols[np.uint64(shift + i)], symbols[np.uint64(shift + i + 1)]
+        waiting[np.uint64(lane + i)] = _waiting(left, right, i, slots)
     blocks = (size + _BLOCK) // _BLOCK
     for i in range(size, blocks * _BLOCK):
-        waiting[np.uint64(i)] = _NOTHING_WAITS
-    left = size
-    while True:
+        waiting[np.uint64(lane + i)] = _NOTHING_WAITS
+    for i in range(end + 1):
+        after[np.uint64(lane + i)], before[np.uint64(lane + i)] = i + 1, i - 1
+    return blocks
+
+
+@lean_kernel
+def merge_scanning(
+    symbols: Int32s, starts: Int64s, sizes: Int64s, num_words: Any, merging: Merging, room: Lanes
+) -> None:
+    """Merges words of at most `SCAN_LIMIT` symbols in place, and writes to `sizes` how many symbols are left of each.
+
+    Those of word `w` are `symbols[starts[w] : starts[w] + sizes[w]]`; the places before and behind them are written to.
+    The words take turns, a merge at a time: while a pair of one is looked up, the processor goes on with the next.
+    """
+    slots, merged = merging
+    waiting, after, before, lanes, words, blocks = room
+    num_busy = min(num_words, _NUM_LANES)
+    for turn in range(num_busy):
+        words[turn] = turn
+        blocks[turn] = _start(symbols, starts[turn], sizes[turn], slots, waiting, after, before, lanes[turn])
+    next_word, turn = num_busy, 0
+    while num_busy > 0:
+        lane, word = np.uint64(lanes[turn]), words[turn]
+        shift = np.uint64(starts[word] - 1)
         # Of the lowest rank the leftmost, for the place stands below the rank.
         best = _NOTHING_WAITS
-        for block in range(blocks):
-            best = min(best, least_of_sixteen(waiting, block * _BLOCK))
-        if best == _NOTHING_WAITS:
-            break
-        left -= 1
-        at = np.uint64(best & _PLACE)
-        gone = np.uint64(after[at])
-        following, previous = np.uint64(after[gone]), np.uint64(before[at])
-        symbol = merging.merged[np.uint64(best >> _PLACE_BITS)]
-        symbols[at] = symbol
-        after[at], before[following] = following, at
-        waiting[gone] = _NOTHING_WAITS
-        waiting[at] = _waiting(symbol, symbols[following], at, slots)
-        waiting[previous] = _waiting(symbols[previous], symbol, previous, slots)
-    place = np.int64(1)
-    for write in range(1, left + 1):
-        symbols[write] = symbols[place]
-        place = np.int64(after[place])
-    return left
+        for block in range(blocks[turn]):
+            best = min(best, least_of_sixteen(waiting, lanes[turn] + block * _BLOCK))
+        if best != _NOTHING_WAITS:
+            sizes[word] -= 1
+            at = np.uint64(best & _PLACE)
+            gone = np.uint64(after[lane + at])
+            following, previous = np.uint64(after[lane + gone]), np.uint64(before[lane + at])
+            symbol = merged[np.uint64(best >> _PLACE_BITS)]
+            symbols[shift + at] = symbol
+            after[lane + at], before[lane + following] = following, at
+            waiting[lane + gone] = _NOTHING_WAITS
+            waiting[lane + at] = _waiting(symbol, symbols[shift + following], at, slots)
+            waiting[lane + previous] = _waiting(symbols[shift + previous], symbol, previous, slots)
+            turn += 1
+        else:
+            place = np.uint64(1)
+            for write in range(starts[word], starts[word] + sizes[word]):
+                symbols[write] = symbols[shift + place]
+                place = np.uint64(after[lane + place])
+            if next_word < num_words:
+                words[turn] = next_word
+                first, size = starts[next_word], sizes[next_word]
+                blocks[turn] = _start(symbols, first, size, slots, waiting, after, before, lanes[turn])
+                next_word += 1
+            else:
+                num_busy -= 1
+                lanes[turn], lanes[num_busy] = lanes[num_busy], lanes[turn]
+                words[turn], blocks[turn] = words[num_busy], blocks[num_busy]
+        if turn >= num_busy:
+            turn = 0
 
 
-@part
+@lean_part
 def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     child = size
     while child > 0:
@@ -147,7 +193,7 @@ def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     heap[child] = entry
 
 
-@part
+@lean_part
 def _take_first(heap: Int64s, size: int) -> Any:
     first, entry = heap[0], heap[size - 1]
     parent, last = 0, size - 1
@@ -165,16 +211,29 @@ def _take_first(heap: Int64s, size: int) -> Any:
     return first
 
 
-@kernel
-def merge_with_heap(symbols: Int32s, merging: Merging) -> int:
+class Links(NamedTuple):
+    """Room for one word of any size in `merge_with_heap`: `after` and `before` as large as the word, `heap` thrice."""
+
+    after: Int64s
+    before: Int64s
+    heap: Int64s
+
+
+def new_links(size: int) -> Links:
+    """Returns room for a word of `size` symbols; what is in it has no meaning yet."""
+    return Links(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(3 * size, np.int64))
+
+
+@lean_kernel
+def merge_with_heap(symbols: Int32s, merging: Merging, room: Links) -> Any:
     """Merges a word of any size in place, in time near linear; returns how many symbols are left.
 
     Symbols are a linked list, merges wait in a heap of (rank, place).
     """
     size = symbols.size
-    after = np.arange(1, size + 1)
-    before = np.arange(-1, size - 1)
-    heap = np.empty(3 * size, np.int64)
+    after, before, heap = room
+    for at in range(size):
+        after[at], before[at] = at + 1, at - 1
     waiting = 0
     for at in range(size - 1):
         rank = np.int64(find_rank(symbols[at], symbols[at + 1], merging.slots))
@@ -225,7 +284,7 @@ def new_merging(merges: Int32s, ranked_by: RankedBy = "merge") -> Merging:
     return Merging(slots, np.ascontiguousarray(merged, np.int32))
 
 
-@kernel
+@lean_kernel
 def _fill(slots: Words64, merges: Int32s, ranks: Int64s) -> None:
     for row in range(len(merges)):
         rank = ranks[row]

@@ -11,12 +11,29 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import Int8s, Int64s, copy_items, grown, inlined, kernel, load_eight, part, prefetch, store_eight
+from bpe_core.kernels import (
+    Int8s,
+    Int64s,
+    copy_items,
+    grown,
+    inlined,
+    lean_kernel,
+    lean_part,
+    load_eight,
+    prefetch,
+    store_eight,
+)
 
 Words64 = npt.NDArray[np.uint64]
 
 LONGEST_SHORT_WORD = 15
 FIRST_CAPACITY = 1 << 12
+
+_LARGE = 1 << 21
+"""Slots (64 MiB) from which on a table is filled further before it doubles: frequent words, which came early, lie where
+they are looked for first, so that measured, filling up to 13/16 costs nothing that the smaller table does not save."""
+MOST_IN_LARGE = 13 * _LARGE // 16
+"""Words that the smallest of the large tables takes."""
 
 _KEY = np.uint64(0x0FFFFFFFFFFFFFFF)
 _PLACE = np.uint64(0x00FFFFFFFFFFFFFF)
@@ -26,12 +43,12 @@ _LOW_MASKS = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(16)], np.ui
 _HIGH_MASKS = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(16)], np.uint64)
 POOL_START = 8  # So that no place is 0, which would look like a free slot.
 
-# How many words are in the table, and how much of the pool is taken.
-USED, POOL_USED = range(2)
+# How many words are in the table, how much of the pool is taken, and how many words the slots take.
+USED, POOL_USED, MOST = range(3)
 
 
 class WordTable(NamedTuple):
-    """The arrays of a table. `slots` has a power of two of slots and is at most half full."""
+    """The arrays of a table. `slots` has a power of two of slots and is at most half full, a large one 13/16."""
 
     slots: Words64  # four for each slot
     pool: Int8s  # of each long word: its length in eight bytes, then its bytes
@@ -49,7 +66,6 @@ class Keys(NamedTuple):
 MOST_KEYS = 128
 
 
-@part
 def new_keys() -> Keys:
     """Returns room for `MOST_KEYS` words; what is in it has no meaning yet."""
     return Keys(
@@ -62,8 +78,14 @@ def new_keys() -> Keys:
 def new_word_table(capacity: int = FIRST_CAPACITY) -> WordTable:
     """Returns an empty table of `capacity` slots, a power of two."""
     return WordTable(
-        np.zeros(4 * capacity, np.uint64), np.empty(1 << 12, np.uint8), np.array([0, POOL_START], np.int64)
+        np.zeros(4 * capacity, np.uint64),
+        np.empty(1 << 12, np.uint8),
+        np.array([0, POOL_START, _most_words(capacity)], np.int64),
     )
+
+
+def _most_words(capacity: int) -> int:
+    return capacity // 2 if capacity < _LARGE else 13 * capacity // 16
 
 
 @inlined
@@ -97,7 +119,7 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
     return low, high, mixed
 
 
-@part
+@lean_part
 def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words64, keys: Keys) -> None:
     """Writes the keys of at most `MOST_KEYS` words that follow each other from `start` on, and asks for their slots.
 
@@ -116,12 +138,12 @@ def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words6
         start = end
 
 
-@part
+@lean_part
 def _pool_size(pool: Int8s, place: Any) -> Any:
     return np.int64(load_eight(pool, place))
 
 
-@part
+@lean_part
 def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any:
     if _pool_size(pool, place) != size:
         return False
@@ -150,7 +172,7 @@ def find_short(slots: Words64, low: Any, high: Any, mixed: Any) -> Any:
     return found
 
 
-@part
+@lean_part
 def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high: Any, mixed: Any) -> Any:
     """Returns where a word's slot starts in `slots`, or `~start` of the free slot where it belongs."""
     if high != 0:
@@ -179,7 +201,7 @@ def word_span(word: Any, start: Any, ends: Int64s, stride: Any) -> Any:
     return first, ends[stride * word + stride - 1] - first
 
 
-@part
+@lean_part
 def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
     """Writes to `found` the slot of each word, or `~slot` of a free one, for words that follow each other.
 
@@ -200,21 +222,34 @@ def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTabl
         start = ends[stride * stop - 1]
 
 
-@kernel
-def with_room(table: WordTable, num_words: Any, num_bytes: Any) -> WordTable:
+def with_room(table: WordTable, num_words: int, num_bytes: int) -> WordTable:
     """Returns the table with room for so many more words of so many bytes in all."""
-    slots, pool = table.slots, table.pool
-    while 8 * (table.used[USED] + num_words) > slots.size:
-        slots = _with_more_slots(slots)
-    room = table.used[POOL_USED] + num_bytes + 8 * (num_words + 1)
-    if room > pool.size:
-        pool = grown(pool, room)
-    return WordTable(slots, pool, table.used)
+    slots, pool, used = table
+    capacity = slots.size // 4
+    while used[USED] + num_words > _most_words(capacity):
+        capacity *= 2
+    if 4 * capacity > slots.size:
+        slots = np.zeros(4 * capacity, np.uint64)
+        _move_words(table.slots, slots)
+        used[MOST] = _most_words(capacity)
+    return WordTable(slots, grown(pool, _pool_bytes(used, num_words, num_bytes)), used)
 
 
-@part
-def _with_more_slots(slots: Words64) -> Words64:
-    more = np.zeros(2 * slots.size, np.uint64)
+@lean_part
+def has_room(table: WordTable, num_words: Any, num_bytes: Any) -> Any:
+    """Whether `with_room` would return the table as it is."""
+    used = table.used
+    return used[USED] + num_words <= used[MOST] and _pool_bytes(used, num_words, num_bytes) <= table.pool.size
+
+
+@lean_kernel
+def _pool_bytes(used: Int64s, num_words: Any, num_bytes: Any) -> Any:
+    return used[POOL_USED] + num_bytes + 8 * (num_words + 1)
+
+
+@lean_kernel
+def _move_words(slots: Words64, more: Words64) -> None:
+    """Puts the words of a table's slots into others, more of them, which are free."""
     last = more.size - 4
     for start in range(0, slots.size, 4):
         low, high = slots[start], slots[start + 1]
@@ -226,7 +261,6 @@ def _with_more_slots(slots: Words64) -> Words64:
         while more[at + 1] != 0:
             at = (at + 4) & last
         copy_items(slots, start, start + 4, more, at)
-    return more
 
 
 @inlined
@@ -264,7 +298,7 @@ def put_word(
     return start
 
 
-@part
+@lean_part
 def word_size(table: WordTable, start: Any) -> Any:
     """Returns the bytes of the word whose slot starts at `start`."""
     high = table.slots[start + 1]
@@ -272,7 +306,7 @@ def word_size(table: WordTable, start: Any) -> Any:
     return size if size > 0 else _pool_size(table.pool, np.int64(high & _PLACE))
 
 
-@part
+@lean_part
 def copy_word(table: WordTable, start: Any, size: Any, target: Int8s, at: Any) -> None:
     """Writes the word whose slot starts at `start` to `target`."""
     low, high = table.slots[start], table.slots[start + 1]

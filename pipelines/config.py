@@ -1,20 +1,11 @@
-"""The settings of one corpus project, for both jobs: a YAML file, then environment, then the command line.
+"""The settings of one corpus project, for both jobs: what they are, what they default to, what contradicts what."""
 
-A later source wins: `tokenizer.vocab_size` in the file, `TOKENMILL_TOKENIZER__VOCAB_SIZE` in the environment,
-`--tokenizer.vocab_size` on the command line.
-"""
-
-import difflib
 import itertools
-import json
 import os
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bpe_core.added_tokens import SpecialInText
 from bpe_core.alphabet import Kind, Placement
@@ -153,8 +144,8 @@ class TokenizerSettings(_Group):
             raise ValueError(f"{name} is for kind byte, and kind is char; remove one of the two")
         return self
 
-    def resized(self, *, vocab_size: int | None, num_merges: int | None) -> Self:
-        """Returns the same settings for another size; raises ValueError where they do not allow it."""
+    def resized(self, *, vocab_size: int | None = None, num_merges: int | None = None) -> Self:
+        """Returns the same settings for another size, given one way; raises ValueError where they do not allow it."""
         size = {"vocab_size": vocab_size, "num_merges": num_merges}
         try:
             return type(self)(**{**self.model_dump(exclude_unset=True), **size})
@@ -183,6 +174,16 @@ class Train(_Group):
     num_partitions: int = Field(16, ge=1, le=10_000, description="files that the word counts are kept in")
     checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
 
+    @property
+    def kept_counts(self) -> str:
+        """The folder that the word counts of the corpus are kept in."""
+        return files.join(self.output, "word_counts")
+
+    @property
+    def counts_folder(self) -> str:
+        """The folder of the word counts to train from."""
+        return self.from_counts or self.kept_counts
+
 
 class BucketChoice(_Group):
     """Which bucket lengths to choose from; those are taken that pad least over the corpus."""
@@ -198,6 +199,21 @@ class BucketChoice(_Group):
                 f"max_length is {self.max_length}, which is no multiple of multiple_of, {self.multiple_of}"
             )
         return self
+
+
+PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
+"""Where a row came from; in packed rows, a list of where each of its documents did."""
+
+ROW_COLUMNS = (
+    "input_ids",
+    "attention_mask",
+    "labels",
+    "position_ids",
+    "segment_ids",
+    "length",
+    *PROVENANCE_COLUMNS,
+)
+"""The columns that job 2 writes, beside the carried ones."""
 
 
 class Shards(_Group):
@@ -357,21 +373,6 @@ class Report(_Group):
     audit: str | None = Field(None, description="the JSON file of an audit of the tokens")
 
 
-PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
-"""Where a row came from; in packed rows, a list of where each of its documents did."""
-
-ROW_COLUMNS = (
-    "input_ids",
-    "attention_mask",
-    "labels",
-    "position_ids",
-    "segment_ids",
-    "length",
-    *PROVENANCE_COLUMNS,
-)
-"""The columns that job 2 writes, beside the carried ones."""
-
-
 class Run(_Group):
     """How jobs run; nothing here changes a byte of any output."""
 
@@ -379,7 +380,7 @@ class Run(_Group):
     overwrite: bool = Field(False, description="replace another run's output in the same folder")
     progress: bool = Field(True, description="show progress bars")
     lock_seconds: float = Field(
-        120, gt=0, description="job 2: a run on another machine without a sign of life for so many seconds is dead"
+        120, gt=0, description="a run on another machine without a sign of life for so many seconds is dead"
     )
     metrics: str | None = Field(None, description="a file, *.prom, for metrics of the run in Prometheus' text format")
 
@@ -459,14 +460,12 @@ class Project(BaseSettings):
         if self.tokenizer is None or self.sweep is None:
             missing = "tokenizer" if self.tokenizer is None else "sweep"
             raise ValueError(f"the section {missing!r} is missing; a sweep needs tokenizer: and sweep:")
-        by_merges = bool(self.sweep.num_merges)
+        given, means = ("num_merges", "num_merges") if self.sweep.num_merges else ("vocab_sizes", "vocab_size")
         try:
-            _, largest = (
-                self.tokenizer.resized(vocab_size=None if by_merges else n, num_merges=n if by_merges else None)
-                for n in (self.sweep.sizes[0], self.sweep.sizes[-1])
-            )
+            self.tokenizer.resized(**{means: self.sweep.sizes[0]})  # Else only measuring would refuse the smallest.
+            largest = self.tokenizer.resized(**{means: self.sweep.sizes[-1]})
         except ValueError as error:
-            raise ValueError(f"sweep.{'num_merges' if by_merges else 'vocab_sizes'}: {error}") from error
+            raise ValueError(f"sweep.{given}: {error}") from error
         output = files.join(self.sweep.output, "tokenizer")
         train = self.train.model_copy(update={"output": output}) if self.train else Train(output=output)
         return self.model_copy(update={"tokenizer": largest, "train": train}), self.sweep
@@ -491,123 +490,3 @@ class Project(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return env_settings, init_settings
-
-
-def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "tokenmill") -> Project:
-    """Returns the settings in a YAML file, with those of the environment and the command line over them.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not YAML, or a setting is unknown, of the wrong type, missing, or contradicts another; the
-            message names the file, each such setting, its value, and what to do.
-    """
-    try:
-        content = yaml.load(files.read_text(path), _Loader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds no settings; start from one of the files in configs/")
-    _refuse_unknown_in_environment()
-    unknown = set(content) - set(Project.model_fields)
-    if unknown:
-        raise ValueError(_message(path, [_unknown(str(key), Project) for key in sorted(map(str, unknown))]))
-    try:
-        return Project(
-            **content,
-            _cli_parse_args=list(overrides),
-            _cli_prog_name=command,
-            _cli_exit_on_error=False,
-        )
-    except SettingsError as error:
-        if "EnvSettingsSource" in str(error):
-            raise ValueError(_message("the environment", _not_json_in_environment() or [str(error)])) from error
-        names = re.findall(r"--([\w.]+)", str(error)) if "unrecognized" in str(error) else []
-        lines = [_unknown(name, _group(name.split(".")[:-1])) for name in names] or [str(error)]
-        raise ValueError(_message("the command line", lines)) from error
-    except ValidationError as error:
-        # A list with a wrong item counts as empty for pydantic, which then says that as well.
-        items = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
-        raise ValueError(_message(path, [_explain(dict(item)) for item in items])) from error
-
-
-def _refuse_unknown_in_environment() -> None:
-    prefix = str(Project.model_config["env_prefix"])
-    names = [name for name in sorted(os.environ) if name.startswith(prefix) and "__" in name.removeprefix(prefix)]
-    sections = {name: name.removeprefix(prefix).partition("__")[0].lower() for name in names}
-    unknown = [
-        f"{name}: {_unknown(section, Project)}" for name, section in sections.items() if not _models(Project, section)
-    ]
-    if unknown:
-        raise ValueError(_message("the environment", unknown))
-
-
-def _not_json_in_environment() -> list[str]:
-    """Returns a line for each variable that should hold a list or a table and does not."""
-    prefix = str(Project.model_config["env_prefix"])
-    lines = []
-    for name, value in sorted(os.environ.items()):
-        *sections, setting = name.removeprefix(prefix).lower().split("__")
-        field = _group(sections).model_fields.get(setting)
-        if name.startswith(prefix) and field is not None and get_origin(field.annotation) in (tuple, dict):
-            try:
-                json.loads(value)
-            except ValueError:
-                lines.append(f"{name}: {value!r} is not JSON; write a list as [8, 16], with texts in double quotes")
-    return lines
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads YAML as it is meant to be, and refuses a key that is given twice, where PyYAML keeps the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [index for index, key in enumerate(keys) if key in keys[:index]]
-        if twice:
-            what, where = f"the key {keys[twice[0]]!r} is given twice", node.value[twice[0]][0].start_mark
-            raise yaml.constructor.ConstructorError(None, None, what, where)
-        return super().construct_mapping(node, deep)
-
-
-def _message(path: str, lines: list[str]) -> str:
-    return "\n".join(
-        [f"{path}: {len(lines)} setting{'s' if len(lines) > 1 else ''} to correct", *(f"  {line}" for line in lines)]
-    )
-
-
-def _explain(error: dict[str, Any]) -> str:
-    where = ".".join(str(part) for part in error["loc"])
-    if error["type"] == "extra_forbidden":
-        return _unknown(where, _group([str(part) for part in error["loc"][:-1]]))
-    if error["type"] == "missing":
-        # The option of a whole section takes JSON and is not in --help.
-        option = "" if _models(Project, where) else f" or give --{where}"
-        return f"{where}: missing; add it to the file{option}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "tuple_type":
-        message = "should be a list, as [first, second]"
-    if error["type"] == "value_error":
-        return f"{where}: {message}"
-    return f"{where}: {message}, got {error['input']!r}"
-
-
-def _group(path: Sequence[str]) -> type[BaseModel]:
-    """Returns the settings model at a path of keys."""
-    group: type[BaseModel] = Project
-    for name in path:
-        group = next(iter(_models(group, name)), group)
-    return group
-
-
-def _models(group: type[BaseModel], name: str) -> list[type[BaseModel]]:
-    field = group.model_fields.get(name)
-    if field is None:
-        return []
-    kinds = [field.annotation, *get_args(field.annotation)]
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-
-
-def _unknown(where: str, group: type[BaseModel]) -> str:
-    name = where.rpartition(".")[2]
-    close = difflib.get_close_matches(name, group.model_fields, 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(group.model_fields)}"
-    return f"{where}: no such setting; {hint}"

@@ -43,7 +43,7 @@ class SourceFile:
     """One file of the corpus.
 
     Attributes:
-        fingerprint: SHA-256 (hex) of its bytes; see `file_fingerprint`.
+        fingerprint: SHA-256 (hex) of its bytes, see `file_fingerprint`; empty where it was not asked for.
         row_groups: of a Parquet file, (rows, bytes of text before compression) of each row group; None where that
             cannot be read, and the settings let it pass: then its task says so again.
         schema: of a Parquet file that can be read.
@@ -90,11 +90,15 @@ class Extent:
 Task = tuple[Extent, ...]
 
 
-def find_files(corpus: Corpus, outputs: Mapping[str, str] | None = None) -> list[SourceFile]:
+def find_files(
+    corpus: Corpus, outputs: Mapping[str, str] | None = None, *, with_fingerprints: bool = True
+) -> list[SourceFile]:
     """Returns the files of a corpus by path, each once.
 
     Args:
         outputs: setting -> folder, in which no file of the corpus may be.
+
+    A fingerprint costs a reading of the whole file, which only a manifest needs.
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
@@ -132,7 +136,7 @@ def find_files(corpus: Corpus, outputs: Mapping[str, str] | None = None) -> list
     by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
     _refuse_outputs([metadata.path for metadata, _ in by_path], outputs or {})
     with ThreadPoolExecutor(_THREADS) as threads:
-        inspected = threads.map(lambda metadata_source: _inspect(metadata_source[0], corpus), by_path)
+        inspected = threads.map(lambda entry: _inspect(entry[0], corpus, with_fingerprints), by_path)
         return [
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, by_path, strict=True)
@@ -232,7 +236,7 @@ def _format_of(path: str) -> FileFormat | None:
     return _FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
+def _inspect(metadata: FileMetadata, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
     path, size = metadata.path, int(metadata.size_in_bytes)
     given: Format = "text" if corpus.sample else corpus.format
     kind = _format_of(path) if given == "auto" else given
@@ -243,7 +247,7 @@ def _inspect(metadata: FileMetadata, corpus: Corpus) -> SourceFile:
     if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{path} is a pipe or a device, which cannot be read twice; write a file, or leave it out")
     with files.open_raw(path) as file:
-        digest = file_fingerprint(file, size, corpus.fingerprint)
+        digest = file_fingerprint(file, size, corpus.fingerprint) if with_fingerprint else ""
         try:
             if kind != "parquet":
                 check_not_cut_off(path, size)
@@ -268,13 +272,15 @@ def check_not_cut_off(path: str, num_bytes: int) -> None:
     Arrow takes that for a whole file of no text, and no tool writes such a file. A plain file of no bytes is whole.
     """
     if num_bytes == 0 and compression_of(path):
-        raise bad_file(path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out")
+        raise _bad_file(
+            path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out"
+        )
 
 
 def open_parquet(
     file: BinaryIO, path: str, num_bytes: int, corpus: Corpus, **options: Any
 ) -> tuple[pq.ParquetFile, str, list[str]]:
-    """Returns an open Parquet file and where its text is, see `text_leaf`; `options` go to Arrow.
+    """Returns an open Parquet file and where its text is, see `_text_leaf`; `options` go to Arrow.
 
     Raises:
         BadInputError: it is damaged, or its text is of another type.
@@ -286,12 +292,12 @@ def open_parquet(
         if not is_damage(error):
             raise
         detail = f"not a whole Parquet file of {num_bytes} bytes: {error}"
-        raise bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
+        raise _bad_file(path, "unreadable", detail, "Write it again or leave it out") from error
     try:
-        return parquet, *text_leaf(parquet.schema_arrow, corpus.text_column, path)
+        return parquet, *_text_leaf(parquet.schema_arrow, corpus.text_column, path)
     except _WrongTypeError as error:
         rows = parquet.metadata.num_rows
-        raise bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
+        raise _bad_file(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
 
 
 def is_damage(error: Exception) -> bool:
@@ -305,7 +311,7 @@ def is_damage(error: Exception) -> bool:
     return type(error) is OSError and error.errno is None
 
 
-def bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
+def _bad_file(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
     """Returns the error about a whole file."""
     return bad_input(BadRows(path, 0, rows, reason, detail, where=path, remedy=remedy))
 
@@ -314,7 +320,7 @@ class _WrongTypeError(ValueError):
     pass
 
 
-def text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
+def _text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str]]:
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:
@@ -357,19 +363,24 @@ def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Sc
         ValueError: a column is not there, or there twice, in any of the Parquet files.
     """
     for source in sources:
-        names = carry if source.schema is None else source.schema.names
-        missing = [name for name in carry if name not in names]
-        if missing:
-            raise ValueError(
-                f"{source.path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(names)}. "
-                "Set shards.carry"
-            )
-        for name in carry if source.schema is not None else ():
-            _refuse_twice(source.schema, name, source.path)
+        if source.schema is not None:
+            check_carried(source.path, source.schema, carry)
     readable = [source for source in sources if source.row_groups is not None]
     if not readable or readable[0].schema is None:
         return pa.schema([(name, pa.string()) for name in carry])
     return pa.schema([readable[0].schema.field(name) for name in carry])
+
+
+def check_carried(path: str, schema: pa.Schema, carry: Sequence[str]) -> None:
+    """Raises ValueError where a Parquet file lacks a column to carry, or has it twice."""
+    missing = [name for name in carry if name not in schema.names]
+    if missing:
+        raise ValueError(
+            f"{path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}. "
+            "Set shards.carry"
+        )
+    for name in carry:
+        _refuse_twice(schema, name, path)
 
 
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20

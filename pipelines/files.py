@@ -144,6 +144,12 @@ def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mappin
     return tokenizer
 
 
+def write_tokenizer(folder: str, tokenizer: Tokenizer) -> None:
+    """Writes the files of a tokenizer into a folder."""
+    for name, text in tokenizer.files().items():
+        write_text(join(folder, name), text)
+
+
 def write_text(path: str, text: str) -> None:
     """Writes a file of text in one go, see `write_bytes`."""
     write_bytes(path, text.encode())
@@ -160,16 +166,6 @@ def write_bytes(path: str, content: bytes | memoryview) -> None:
     with create_raw(temporary) as file:
         file.write(content)
     publish([(temporary, path)])
-
-
-def check_writable(folder: str) -> None:
-    """Raises OSError where no file can be written to a folder on a disk, before there is work to be lost."""
-    if _system(folder).has_dirs():
-        probe = join(folder, TEMPORARY, uuid.uuid4().hex)
-        with create_raw(probe):
-            pass
-        delete(probe)
-        delete_empty(join(folder, TEMPORARY), folder)
 
 
 def publish(moves: Iterable[tuple[str, str]]) -> None:

@@ -3,15 +3,17 @@
 import hashlib
 import io
 import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
@@ -24,6 +26,8 @@ from pipelines.quarantine import QUARANTINE_FOLDER
 
 TASKS_FOLDER = "_tasks"
 _ENTRY_FIELDS = ("key", "counts", "left_out", "shards")
+_PAGE_IDS = 1 << 18  # Arrow's 1 MiB; masks take as much before compression.
+_BATCH_IDS = 1024
 _THREADS = 16  # An object store answers each request late, and many at once.
 TOKEN_COUNTS = "_token_counts.npy"
 """How often each id stands in all shards; with an underscore, for readers of Parquet folders pass over such names."""
@@ -112,6 +116,7 @@ class _Shard:
             use_dictionary=flat,
             write_statistics=flat,
         )
+        self._as_they_come = [*format.carried.names, *(PROVENANCE_COLUMNS if format.settings.provenance else ())]
         self.path = path
         self.num_rows = 0
         self.num_tokens = 0
@@ -137,23 +142,48 @@ class _Shard:
 
     def _write(self, num_rows: int) -> None:
         waiting = pa.concat_tables(self._waiting)
-        rows, rest = waiting.slice(0, num_rows).combine_chunks(), waiting.slice(num_rows)
+        rows, rest = waiting.slice(0, num_rows), waiting.slice(num_rows)
         self._waiting, self._num_waiting = [rest], rest.num_rows
-        ids = rows["ids"].chunk(0)
+        lengths = pc.list_value_length(rows["ids"]).combine_chunks().cast(pa.int32())
+        columns = {"length": lengths, **{name: rows[name].combine_chunks() for name in self._as_they_come}}
+        # Each piece is let go of when it is padded, and Arrow's writer takes twice the memory of a piece, not of all.
+        pieces = deque(self._pieces(rows))
+        del waiting, rows
+        padded = []
+        while pieces:
+            padded.append(self._padded(pieces.popleft()))
+        made = pa.concat_tables(padded)
+        del padded
+        schema = self._format.schema
+        arrays = [columns[name] if name in columns else made[name] for name in schema.names]
+        self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
+        self.num_rows += num_rows
+        self.num_tokens += pc.sum(lengths).as_py()
+
+    def _pieces(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """Cuts rows into pieces of about a page, which Arrow writes to the same bytes as all of them together.
+
+        Arrow looks whether a page is full after each batch, that is where a row ends after 1,024 values, and also
+        before and after the last row of a piece: so a piece ends with a batch, and not with a page.
+        """
+        batch = -(-_BATCH_IDS // self._bucket)
+        page = batch * -(-_PAGE_IDS // (batch * self._bucket))
+        made_from = rows.select([name for name in ("ids", "segment_lengths") if name in rows.column_names])
+        starts = [0, *range(page + batch, rows.num_rows, page), rows.num_rows]
+        return (made_from.slice(start, stop - start) for start, stop in pairwise(starts))
+
+    def _padded(self, rows: pa.Table) -> pa.Table:
+        """Returns the columns that are as long as the bucket in each row; counts the ids."""
+        ids = rows["ids"].combine_chunks()
         input_ids, attention_mask = pad_rows(ids, self._bucket, self._format.pad_id)
-        lengths = np.diff(np.asarray(ids.offsets)).astype(np.int32)
-        columns = {"input_ids": input_ids, "attention_mask": attention_mask, "length": pa.array(lengths)}
+        columns = {"input_ids": input_ids, "attention_mask": attention_mask}
         if self._format.settings.labels:
             columns["labels"] = labels_of(input_ids, attention_mask)
         if self._format.is_packed:
-            numbers = position_and_segment_ids(rows["segment_lengths"].chunk(0), self._bucket)
+            numbers = position_and_segment_ids(rows["segment_lengths"].combine_chunks(), self._bucket)
             columns["position_ids"], columns["segment_ids"] = numbers
-        schema = self._format.schema
-        arrays = [columns[name] if name in columns else rows[name] for name in schema.names]
-        self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
-        self.num_rows += num_rows
-        self.num_tokens += int(lengths.sum())
         self.token_counts = _added(self.token_counts, np.bincount(np.asarray(ids.flatten())))
+        return pa.table(columns)
 
 
 def _added(counts: Int64s, more: Int64s) -> Int64s:

@@ -1,34 +1,26 @@
 """Job 1: corpus -> word counts -> merges -> tokenizer folder."""
 
-import hashlib
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
-from bpe_core.merge_loop import MergeLoop, Progress
-from bpe_core.merges import Merges, learn_merges
-from bpe_core.model import extended, pairs_to_go_on_from, size_to_learn, spellings
+from bpe_core.merges import Merges
+from bpe_core.model import extended
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
 from pipelines import files
-from pipelines.config import Project
-from pipelines.corpus import SourceFile, find_files, plan_tasks
+from pipelines.config import Project, TokenizerSettings, Train
+from pipelines.corpus import SourceFile, Task, find_files, plan_tasks
 from pipelines.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
+from pipelines.fingerprints import sha256
+from pipelines.lock import OutputLock, new_run_id
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
+from pipelines.merging import CHECKPOINT, learn
 from pipelines.plan import PLAN
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
-
-WORD_COUNTS_FOLDER = "word_counts"
-
-_CHECKPOINT = "_checkpoint.json"
-_READ_BYTES = 1 << 20
 
 _console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
@@ -40,31 +32,39 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     stopped: at its word counts, or at the last checkpoint of its merges.
 
     Raises:
+        Locked: another run works on the output.
+        LockLost: another run took this one for dead.
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
-    settings, train = project.for_training()
+    _, train = project.for_training()
     files.use_flags(beam_args)
     if files.exists(files.join(train.output, PLAN)):
         raise ValueError(f"{train.output} holds training shards; choose another train.output, for the tokenizer alone")
-    counts_folder = train.from_counts or files.join(train.output, WORD_COUNTS_FOLDER)
+    with OutputLock(train.output, new_run_id(), project.run.lock_seconds) as lock:
+        for claim in lock.taken_over:
+            _console.print(f"{train.output}: removed the lock of a dead run, {claim}")
+        return _train(project, beam_args, lock)
+
+
+def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
+    settings, train = project.for_training()
+    counts_folder = train.counts_folder
     sources = [] if train.from_counts else find_files(project.corpus, project.outputs)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
     words = start.words if start else settings.words
-    identity: dict[str, Any] = {
+    identity = {
         "settings": _settings(project),
         "inputs": _inputs(sources) or _given_counts(words, counts_folder),
+        **({"start_from": start.fingerprint} if start else {}),
     }
-    if start:
-        identity["start_from"] = start.fingerprint
     if project.run.overwrite:
-        _delete_output(train.output, keep_counts=train.from_counts is not None)
+        _delete_output(train)
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
         tokenizer = files.read_tokenizer(train.output)
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return tokenizer
-    files.check_writable(train.output)
     if not train.from_counts:
         _count(project, words, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)
@@ -72,52 +72,50 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         raise ValueError(
             f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
         )
-    merges = _learn(project, start, word_counts, fingerprint(identity))
-    if start:
-        tokenizer = Tokenizer(extended(start.model, merges))
-    else:
-        tokenizer = Tokenizer.from_merges(
-            merges,
-            words=words,
-            special_tokens=settings.special_tokens,
-            special_ids=settings.special_ids,
-            vocab_order=settings.vocab_order,
-        )
-    for name, text in tokenizer.files().items():
-        files.write_text(files.join(train.output, name), text)
+    merges = learn(project, start, word_counts, identity=fingerprint(identity), console=_console)
+    tokenizer = _numbered(merges, start, settings, words)
+    lock.check()
+    files.write_tokenizer(train.output, tokenizer)
+    files.delete(files.join(train.output, CHECKPOINT))
     counted = read_json(files.join(counts_folder, MANIFEST)) or {}
-    files.delete(files.join(train.output, _CHECKPOINT))
-    write_json(
-        files.join(train.output, MANIFEST),
-        {
-            **identity,
-            "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
-            "versions": versions(),
-            "corpus": {
-                **counted.get("totals", {}),
-                "duplicates": counted.get("duplicates"),
-                "distinct_words_trained_on": word_counts.num_rows,
-                "pruned_by_min_count": pruned,
-            },
-            "quarantine": counted.get("quarantine", {}),
-            "merges": _merges_summary(merges),
-        },
-    )
+    trained_on = {"distinct_words_trained_on": word_counts.num_rows, "pruned_by_min_count": pruned}
+    manifest = {
+        **identity,
+        "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+        "versions": versions(),
+        "corpus": {**counted.get("totals", {}), "duplicates": counted.get("duplicates"), **trained_on},
+        "quarantine": counted.get("quarantine", {}),
+        "merges": _merges_summary(merges),
+    }
+    write_json(files.join(train.output, MANIFEST), manifest)
     files.delete(files.join(train.output, files.TEMPORARY))
     return tokenizer
 
 
-def _delete_output(folder: str, keep_counts: bool) -> None:
+def _numbered(merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, words: Words) -> Tokenizer:
+    """Returns the tokenizer that has these merges: `start` with more of them, or a new one."""
+    if start:
+        return Tokenizer(extended(start.model, merges))
+    return Tokenizer.from_merges(
+        merges,
+        words=words,
+        special_tokens=settings.special_tokens,
+        special_ids=settings.special_ids,
+        vocab_order=settings.vocab_order,
+    )
+
+
+def _delete_output(train: Train) -> None:
     """Deletes what job 1 writes, the manifests first; anything else in the folder stays.
 
     Word counts stay where training is from counts: they may be the very ones, and the corpus may be gone.
     """
-    files.delete(files.join(folder, MANIFEST))
-    names = ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", _CHECKPOINT, files.TEMPORARY]
-    if not keep_counts:
-        files.delete(files.join(folder, WORD_COUNTS_FOLDER, MANIFEST))
-        names.append(WORD_COUNTS_FOLDER)
-    files.delete(*(files.join(folder, name) for name in names))
+    files.delete(files.join(train.output, MANIFEST))
+    if train.from_counts is None:
+        files.delete(files.join(train.kept_counts, MANIFEST))
+        files.delete(train.kept_counts)
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", CHECKPOINT, files.TEMPORARY)
+    files.delete(*(files.join(train.output, name) for name in names))
 
 
 def _settings(project: Project) -> dict[str, Any]:
@@ -145,11 +143,8 @@ def _given_counts(words: Words, folder: str) -> dict[str, Any]:
 
 def _sha256(path: str) -> str:
     """Over the whole file: other counts of the same words may well take as many bytes."""
-    digest = hashlib.sha256()
     with files.open_raw(path) as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
+        return sha256(file)
 
 
 def _to_json(words: Words) -> dict[str, Any]:
@@ -190,23 +185,11 @@ def _count(
     files.delete(folder)
     tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
-    duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
     counting = CountWords(project.corpus, words, train.num_partitions, folder)
     started = time.perf_counter()
     duplicates = None
     if project.corpus.deduplicate == "exact":
-        fingerprints = {source.path: source.fingerprint for source in sources}
-        with _console.status("looking for duplicates"):
-            duplicates = find_duplicates(
-                {task_name(task): task for task in tasks},
-                fingerprints,
-                project.corpus,
-                words,
-                duplicates_folder,
-                project.run,
-                beam_args=beam_args,
-            ).content()
-        delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
+        duplicates = _find_duplicates(project, words, sources, tasks, folder, beam_args)
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), project.run, beam_args)
     totals = finish_word_counts(folder, identity, project.corpus, duplicates)
@@ -217,87 +200,24 @@ def _count(
     )
 
 
-def _learn(project: Project, start: Tokenizer | None, word_counts: pa.Table, identity: str) -> Merges:
-    settings, train = project.for_training()
-    num_merges, vocab_size = settings.num_merges, settings.vocab_size
-    special_tokens = spellings(settings.special_tokens)
-    first: list[int] = []
-    if start:
-        first = pairs_to_go_on_from(start.model).ravel().tolist()
-        special_tokens = list(start.special_tokens)
-        if vocab_size is not None:
-            vocab_size = size_to_learn(start.model, vocab_size)
-        elif num_merges is not None and num_merges < len(start.merges):
-            raise ValueError(
-                f"tokenizer.num_merges is {num_merges}, and {train.start_from} has {len(start.merges)} already, which "
-                "stay; give the number of all merges"
-            )
-    checkpoint_path = files.join(train.output, _CHECKPOINT)
-    checkpoint = read_json(checkpoint_path) or {}
-    done = checkpoint.get("pairs", [])
-    if checkpoint.get("fingerprint") != fingerprint([identity, done]) or len(done) < len(first):
-        done = first
-    if len(done) > len(first):
-        _console.print(f"taking up the merges at number {len(done) // 2:,}")
-    bar = Bar(
-        TextColumn("merging"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TextColumn("{task.fields[pair]}"),
-        TimeRemainingColumn(),
-        console=_console,
-        disable=not project.run.progress,
-    )
-    line = bar.add_task("", speed="", pair="")
-    started = written = time.perf_counter()
-
-    def watch(progress: Progress, loop: MergeLoop) -> None:
-        nonlocal written
-        now = time.perf_counter()
-        if progress.last_pair is None:
-            size = loop.size
-            _console.print(
-                f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different "
-                f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays, of which the lists of "
-                f"places grow to {size['most_list_bytes'] / 1e6:,.1f} MB at most, and needs some 110 bytes for each "
-                f"new pair"
-            )
-            return
-        speed = f"{progress.num_merges / max(1e-6, now - started):,.0f}/s"
-        pair = escape(f"{progress.last_pair[0]!r} + {progress.last_pair[1]!r} × {progress.last_count:,}")
-        bar.update(line, completed=progress.num_merges, total=progress.max_merges, speed=speed, pair=pair)
-        if now - written > train.checkpoint_seconds:
-            pairs = loop.pairs().ravel().tolist()
-            write_json(checkpoint_path, {"fingerprint": fingerprint([identity, pairs]), "pairs": pairs})
-            written = now
-
-    with bar:
-        merges = learn_merges(
-            word_counts,
-            num_merges=num_merges,
-            vocab_size=vocab_size,
-            kind=settings.kind,
-            ties=settings.ties,
-            min_frequency=settings.min_frequency,
-            max_token_length=settings.max_token_length,
-            limit_alphabet=settings.limit_alphabet,
-            whole_characters=settings.whole_characters,
-            end_of_word=settings.end_of_word,
-            end_of_word_placement=settings.end_of_word_placement,
-            special_tokens=special_tokens,
-            resume_from=done,
-            on_progress=watch,
+def _find_duplicates(
+    project: Project,
+    words: Words,
+    sources: Sequence[SourceFile],
+    tasks: Sequence[Task],
+    folder: str,
+    beam_args: Sequence[str],
+) -> dict[str, Any]:
+    """Finds the duplicates for counting into `folder`, and returns what the manifest says of them."""
+    fingerprints = {source.path: source.fingerprint for source in sources}
+    by_name = {task_name(task): task for task in tasks}
+    duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
+    with _console.status("looking for duplicates"):
+        duplicates = find_duplicates(
+            by_name, fingerprints, project.corpus, words, duplicates_folder, project.run, beam_args=beam_args
         )
-    asked = settings.num_merges if settings.num_merges is not None else settings.vocab_size
-    what = "merges" if settings.num_merges is not None else "entries"
-    reason = {
-        "size": "as asked",
-        "no-pairs": f"no pairs are left, short of the {asked:,} {what} asked for",
-        "min-frequency": f"no pair occurs {settings.min_frequency} times, short of the {asked:,} {what} asked for",
-    }
-    _console.print(f"{len(merges):,} merges, {reason[merges.ended_by]}, {time.perf_counter() - started:.1f} s")
-    return merges
+    delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
+    return duplicates.content()
 
 
 def _merges_summary(merges: Merges) -> dict[str, Any]:

@@ -1,6 +1,5 @@
-"""Is a tokenizer right? Checks of it against its corpus and settings, and its ids beside another library's."""
+"""Is a tokenizer right? Checks of it against its corpus, its settings and the Hugging Face library."""
 
-import base64
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,120 +18,20 @@ from bpe_core.export import export
 from bpe_core.formats import TOKENIZER_FILE, hugging_face
 from bpe_core.kernels import flat_bytes
 from bpe_core.model import Model, NotExpressible, number_tokens, symbol_pairs
-from bpe_core.other_formats import write_tiktoken
 from bpe_core.ranks import as_merges
 from pipelines import files
-from pipelines.config import Corpus, Project, TokenizerSettings, Train
+from pipelines.comparison import compare_ids, num_shared
+from pipelines.config import Corpus, Project, TokenizerSettings
 from pipelines.documents import read_corpus
 from pipelines.known_answers import NEGATIVES, POSITIVES
 from pipelines.manifest import MANIFEST, differences, read_json
-from pipelines.train_tokenizer import WORD_COUNTS_FOLDER, train_tokenizer
+from pipelines.train_tokenizer import train_tokenizer
 from pipelines.word_counts import count_corpus_here, read_word_counts
-
-Library = Literal["hf", "tiktoken"]
-
-_SHOWN = 30  # characters of a text, and ids, around the first difference
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The first place where two libraries give other ids for a document."""
-
-    path: str
-    row: int
-    text: str
-    ours: list[int]
-    theirs: list[int]
-
-    def describe(self, tokenizer: Tokenizer) -> str:
-        """Returns the place as text, words, ids and code points."""
-        pairs = zip(self.ours, self.theirs, strict=False)
-        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(self.ours), len(self.theirs)))
-        before = len(tokenizer.decode(self.ours[:same]))
-        near = self.text[max(0, before - _SHOWN) : before + _SHOWN]
-        after = self.text[before : before + _SHOWN]
-        return "\n".join(
-            [
-                f"{self.path}, row {self.row}: the first difference is at id {same}, about character {before}",
-                f"  text         {near!r}",
-                f"  words        {tokenizer.words.split(near)}",
-                f"  ours         {self.ours[same : same + 10]} {tokenizer.tokens(self.ours[same : same + 10])}",
-                f"  theirs       {self.theirs[same : same + 10]}",
-                f"  code points  {' '.join(f'U+{ord(character):04X}' for character in after)}",
-            ]
-        )
-
-
-@dataclass(frozen=True)
-class Verified:
-    """How many documents and ids were compared, in how many documents they differ, and the first of those."""
-
-    documents: int
-    ids: int
-    different: int
-    first: Difference | None
-
-
-def verify_against(tokenizer: Tokenizer, library: Library, corpus: Corpus, reference: str | None = None) -> Verified:
-    """Compares the ids of every document of a corpus with another library's; special spellings are letters in both.
-
-    Args:
-        library: `hf`: Hugging Face tokenizers. `tiktoken`: by this tokenizer's pattern and its ranks.
-        reference: for `hf`, the `tokenizer.json` to compare with, instead of this tokenizer's own.
-
-    Raises:
-        NotExpressible: the library cannot hold this tokenizer.
-        ModuleNotFoundError: the library is not installed.
-    """
-    encode = _hugging_face(tokenizer, reference) if library == "hf" else _tiktoken(tokenizer)
-    documents = ids = different = 0
-    first = None
-    for batch in read_corpus(corpus):
-        texts = batch.texts.to_pylist()
-        ours = tokenizer.encode_batch(batch.texts).to_pylist()
-        for number, (text, mine, theirs) in enumerate(zip(texts, ours, encode(texts), strict=True)):
-            documents += 1
-            ids += len(mine)
-            if mine != theirs:
-                different += 1
-                first = first or Difference(batch.path, int(batch.rows[number]), text, mine, theirs)
-    return Verified(documents, ids, different, first)
-
-
-_Encode = Callable[[Sequence[str]], list[list[int]]]
-
-
-def _hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
-    import tokenizers  # Here, for tokenmill runs without it.
-
-    if reference is None:
-        hugging_face(tokenizer.model)  # Raises where the file is in our own layout.
-    text = files.read_text(reference) if reference else tokenizer.files()[TOKENIZER_FILE]
-    try:
-        peer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # The library has no class of its own for it.
-        name = reference or TOKENIZER_FILE
-        raise ValueError(f"{name} is no file that the library tokenizers can read: {error}") from error
-    peer.encode_special_tokens = True
-    return lambda texts: [e.ids for e in peer.encode_batch_fast(list(texts), add_special_tokens=False)]
-
-
-def _tiktoken(tokenizer: Tokenizer) -> _Encode:
-    import tiktoken
-
-    if len(tokenizer.words.expressions) > 1 or tokenizer.words.unicode != "none" or tokenizer.words.lowercase:
-        raise NotExpressible("tiktoken cuts by one expression and normalises nothing")
-    lines = [line.split(" ") for line in write_tiktoken(tokenizer.model).splitlines()]
-    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    peer = tiktoken.Encoding("verify", pat_str=tokenizer.words.expressions[0], mergeable_ranks=ranks, special_tokens={})
-    return lambda texts: peer.encode_ordinary_batch(list(texts), num_threads=1)
-
-
-# Self-checks.
 
 Status = Literal["pass", "fail", "skip"]
 
 _SHOWN_EXCEPTIONS = 5
+_SHOWN_BYTES = 30  # around the first difference
 
 
 @dataclass(frozen=True)
@@ -204,8 +103,12 @@ def self_checks(project: Project, positives: Sequence[str] = (), negatives: Sequ
             "prefixes": lambda: _prefixes(
                 tokenizer, again().word_counts if settings else count_corpus_here(corpus, words)
             ),
-            "positives": lambda: _whole(tokenizer, positives or _planted(project, "positives", POSITIVES)),
-            "negatives": lambda: _in_pieces(tokenizer, negatives or _planted(project, "negatives", NEGATIVES)),
+            "positives": lambda: _wholeness(
+                tokenizer, positives or _planted(project, "positives", POSITIVES), whole=True
+            ),
+            "negatives": lambda: _wholeness(
+                tokenizer, negatives or _planted(project, "negatives", NEGATIVES), whole=False
+            ),
             "hugging face": lambda: _agrees_with_hugging_face(tokenizer, corpus),
         }.items():
             yield _checked(name, check)
@@ -233,9 +136,9 @@ class _Again(NamedTuple):
 def _train_again(project: Project, folder: str) -> _Again:
     if project.train is None:
         raise _NotChecked("the tokenizer is not of this project's training: there is no section train")
-    update = {"train": project.train.model_copy(update={"output": folder})}
-    tokenizer = train_tokenizer(project.model_copy(update=update))
-    counts, _ = read_word_counts(project.train.from_counts or files.join(folder, WORD_COUNTS_FOLDER))
+    train = project.train.model_copy(update={"output": folder})
+    tokenizer = train_tokenizer(project.model_copy(update={"train": train}))
+    counts, _ = read_word_counts(train.counts_folder)
     recorded = read_json(files.join(project.train.output, MANIFEST))
     return _Again(tokenizer, counts, read_json(files.join(folder, MANIFEST)), recorded)
 
@@ -246,7 +149,7 @@ def _as_recorded(tokenizer: Tokenizer, project: Project, again: _Again) -> _Resu
     if again.recorded is None:
         raise _NotChecked("there is no manifest beside the tokenizer")
     changed = differences(again.recorded["settings"], again.manifest["settings"], "settings")
-    if project.train.from_counts != _kept_counts(project.train):  # Else the corpus was not read again.
+    if project.train.from_counts != project.train.kept_counts:  # Else the corpus was not read again.
         changed += differences(again.recorded["inputs"], again.manifest["inputs"], "inputs")
     changed += differences(again.recorded["tokenizer"]["fingerprint"], tokenizer.fingerprint, "tokenizer.fingerprint")
     if changed:
@@ -258,7 +161,7 @@ def _as_recorded(tokenizer: Tokenizer, project: Project, again: _Again) -> _Resu
 def _word_counts(project: Project, again: _Again) -> _Result:
     """The word counts that were kept are those of the corpus."""
     assert project.train is not None
-    folder = _kept_counts(project.train)
+    folder = project.train.kept_counts
     if project.train.from_counts or not files.exists(folder):
         raise _NotChecked("the tokenizer was trained from given counts, or none were kept")
     kept, _ = read_word_counts(folder)
@@ -266,10 +169,6 @@ def _word_counts(project: Project, again: _Again) -> _Result:
     if not kept.equals(again.word_counts):
         return _Result(False, f"{folder} holds other counts than the corpus, {again.word_counts.num_rows:,}", values)
     return _Result(True, f"{kept.num_rows:,} different words, counted again alike", values)
-
-
-def _kept_counts(train: Train) -> str:
-    return files.join(train.output, WORD_COUNTS_FOLDER)
 
 
 def _merges(model: Model, again: _Again) -> _Result:
@@ -371,9 +270,8 @@ def _with_unknown(tokenizer: Tokenizer, words: Words, text: str) -> str:
 
 def _change(before: bytes, after: bytes) -> str:
     """Returns the place where two texts begin to differ."""
-    same = next((at for at, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
-    at = max(0, (min(len(before), len(after)) if same is None else same) - _SHOWN // 2)
-    shown = [text[at : at + _SHOWN].decode(errors="backslashreplace") for text in (before, after)]
+    at = max(0, num_shared(before, after) - _SHOWN_BYTES // 2)
+    shown = [text[at : at + _SHOWN_BYTES].decode(errors="backslashreplace") for text in (before, after)]
     return f"{shown[0]!r} comes back as {shown[1]!r}, from byte {at}"
 
 
@@ -422,6 +320,7 @@ def _prefixes(tokenizer: Tokenizer, word_counts: pa.Table) -> _Result:
 
 
 def _planted(project: Project, name: str, known: Sequence[str]) -> Sequence[str]:
+    """Returns the words of the section `sweep`, or those known of the known-answer corpus if that is the corpus."""
     given: Sequence[str] = getattr(project.sweep, name, ())
     words = given or (known if project.corpus.sample == "known-answers" else ())
     if not words:
@@ -429,18 +328,11 @@ def _planted(project: Project, name: str, known: Sequence[str]) -> Sequence[str]
     return words
 
 
-def _whole(tokenizer: Tokenizer, words: Sequence[str]) -> _Result:
-    wrong = [word for word, count in tokens_of_words(tokenizer, words).items() if count > 1]
-    return _words_result(words, wrong, tokenizer, "one token")
-
-
-def _in_pieces(tokenizer: Tokenizer, words: Sequence[str]) -> _Result:
-    wrong = [word for word, count in tokens_of_words(tokenizer, words).items() if count == 1]
-    return _words_result(words, wrong, tokenizer, "in pieces")
-
-
-def _words_result(words: Sequence[str], wrong: Sequence[str], tokenizer: Tokenizer, what: str) -> _Result:
-    figure = f"{len(words) - len(wrong)} of {len(words)} words are {what}"
+def _wholeness(tokenizer: Tokenizer, words: Sequence[str], *, whole: bool) -> _Result:
+    """Every word is one token, or every word is in pieces."""
+    counts = tokens_of_words(tokenizer, words)
+    wrong = [word for word, count in counts.items() if (count > 1 if whole else count == 1)]
+    figure = f"{len(words) - len(wrong)} of {len(words)} words are {'one token' if whole else 'in pieces'}"
     cuts = (f"{word!r} is {tokenizer.tokenize(word)}" for word in wrong[:_SHOWN_EXCEPTIONS])
     return _Result(not wrong, "; ".join([figure, *cuts]), {"words": len(words), "wrong": len(wrong)})
 
@@ -454,10 +346,10 @@ def _agrees_with_hugging_face(tokenizer: Tokenizer, corpus: Corpus) -> _Result:
     with tempfile.TemporaryDirectory() as folder:
         export(tokenizer, folder, "hugging-face")
         try:
-            found = verify_against(tokenizer, "hf", corpus, files.join(folder, TOKENIZER_FILE))
+            found = compare_ids(tokenizer, "hf", corpus, files.join(folder, TOKENIZER_FILE))
         except ModuleNotFoundError as error:
             raise _NotChecked(f"{error}; install it to compare: pip install tokenizers") from error
-    figure = f"{found.documents:,} documents, {found.ids:,} ids, {found.different:,} documents with other ids"
+    figure = found.line()
     if found.first is not None:
         figure += "; " + found.first.describe(tokenizer).partition("\n")[0]
     values = {"documents": found.documents, "ids": found.ids, "different": found.different}

@@ -1,11 +1,9 @@
 """Are training shards right? Everything in a finished output is read again and held against its manifest, its own
 columns, the corpus and the tokenizer."""
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,21 +15,20 @@ from bpe_core.kernels import Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.bucket_choice import with_chosen_buckets
-from pipelines.buckets import IGNORED_LABEL
-from pipelines.config import Corpus, Shards
+from pipelines.config import PROVENANCE_COLUMNS, Corpus, Shards
 from pipelines.corpus import Extent, SourceFile, find_files
 from pipelines.documents import read_task
+from pipelines.fingerprints import sha256
 from pipelines.manifest import MANIFEST, SUCCESS, read_json
 from pipelines.order import draw
 from pipelines.plan import PLAN
+from pipelines.row_checks import ROW_ARRAYS, ROW_CHECKS, Bools, Rows
 from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.verify import Check, Status
 
 _AGAIN = "tokenmill tokenize makes them again"
 _FIELDS = ("tokenizer", "settings", "vocabulary", "inputs", "counts", "buckets", "shards")
-_READ_BYTES = 1 << 20
 
-Bools = npt.NDArray[np.bool_]
 Document = tuple[str, int]
 """A file of the corpus and a row of it."""
 
@@ -71,14 +68,14 @@ def verify_shards(
     read = _ReadShards(output, _Sample.of(manifest, sample, seed))
     checksums = _Tally()
     for shard in manifest["shards"]:
-        if output.path(shard) in there and checksums.add(
-            [_has_changed(output, shard)] if "sha256" in shard else [], shard["path"]
-        ):
-            read.add(shard)
+        if output.path(shard) in there:
+            changed = [_has_changed(output, shard)] if "sha256" in shard else []
+            if checksums.add(changed, shard["path"]):
+                read.add(shard)
     yield _check_checksums(output, checksums)
     yield read.checked_counts().check("counts", "shards and buckets")
     for name, tally in read.rows.items():
-        absent = [column for column in _NEEDS[name] if column in output.absent_columns]
+        absent = [column for column in ROW_CHECKS[name].columns if column in output.absent_columns]
         yield tally.check(name, "rows", *[f"the shards have no column {column}" for column in absent[:1]])
     yield _check_token_counts(output, read)
     sources = _Sources(output)
@@ -161,94 +158,8 @@ def _check_checksums(output: _Output, tally: _Tally) -> Check:
 
 
 def _has_changed(output: _Output, shard: Mapping[str, Any]) -> bool:
-    digest = hashlib.sha256()
     with files.open_raw(output.path(shard)) as file:
-        while block := file.read(_READ_BYTES):
-            digest.update(block)
-    return digest.hexdigest() != str(shard["sha256"])
-
-
-# Rows.
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of one row group; arrays of one row each, as long as the bucket.
-
-    Attributes:
-        segments_in_row: of packed rows, how many documents or parts of them the columns of provenance name.
-    """
-
-    output: _Output
-    bucket: int
-    lengths: Int64s
-    columns: Mapping[str, npt.NDArray[Any]]
-    segments_in_row: Int64s | None
-
-    @cached_property
-    def is_token(self) -> Bools:
-        """Where a row has tokens by its `length`; the other places are padding."""
-        return np.arange(self.bucket) < self.lengths[:, None]
-
-
-def _wrong_bucket(rows: _Rows) -> Bools:
-    """A row is no longer than its bucket, and longer than the next smaller one."""
-    return (rows.lengths > rows.bucket) | (rows.lengths <= rows.output.shorter(rows.bucket))
-
-
-def _wrong_mask(rows: _Rows) -> Bools:
-    """The mask is 1 on tokens, which come first, and 0 on padding; padding is the pad id."""
-    padding_differs = ~rows.is_token & (rows.columns["input_ids"] != rows.output.pad_id)
-    return _any_place((rows.columns["attention_mask"] != rows.is_token) | padding_differs)
-
-
-def _wrong_labels(rows: _Rows) -> Bools:
-    """Labels are the ids of tokens, and -100 on padding."""
-    due = np.where(rows.is_token, rows.columns["input_ids"], IGNORED_LABEL)
-    return _any_place(rows.columns["labels"] != due)
-
-
-def _wrong_ids(rows: _Rows) -> Bools:
-    """Ids are of the vocabulary."""
-    ids = rows.columns["input_ids"]
-    return _any_place((ids < 0) | (ids >= rows.output.vocab_size))
-
-
-def _wrong_segments(rows: _Rows) -> Bools:
-    """Segments are numbered from 1 one after the other, their positions from 0, and padding has 0 in both."""
-    positions, segments = rows.columns["position_ids"], rows.columns["segment_ids"]
-    starts = (positions == 0) & rows.is_token
-    wrong = segments != np.where(rows.is_token, np.cumsum(starts, axis=1), 0)
-    wrong[:, 1:] |= rows.is_token[:, 1:] & ~starts[:, 1:] & (positions[:, 1:] != positions[:, :-1] + 1)
-    wrong |= ~rows.is_token & (positions != 0)
-    wrong[:, 0] |= positions[:, 0] != 0
-    found = _any_place(wrong)
-    return found if rows.segments_in_row is None else found | (segments.max(axis=1) != rows.segments_in_row)
-
-
-def _any_place(wrong: Bools) -> Bools:
-    return np.asarray(wrong.any(axis=1))
-
-
-_ROW_CHECKS: Mapping[str, Callable[[_Rows], Bools]] = {
-    "bucket": _wrong_bucket,
-    "mask": _wrong_mask,
-    "labels": _wrong_labels,
-    "vocabulary": _wrong_ids,
-    "segments": _wrong_segments,
-}
-"""What is wrong with rows, by the name of the check. A check is for shards with the columns that it needs."""
-
-_NEEDS: Mapping[str, tuple[str, ...]] = {
-    "bucket": (),
-    "mask": ("input_ids", "attention_mask"),
-    "labels": ("input_ids", "labels"),
-    "vocabulary": ("input_ids",),
-    "segments": ("position_ids", "segment_ids"),
-}
-
-_ROW_ARRAYS = ("input_ids", "attention_mask", "labels", "position_ids", "segment_ids")
-_PROVENANCE = ("source_file", "source_row", "source_part")
+        return sha256(file) != str(shard["sha256"])
 
 
 class _ReadShards:
@@ -258,7 +169,7 @@ class _ReadShards:
         self._output = output
         self.sample = sample
         self.counts = _Tally()
-        self.rows = {name: _Tally() for name in _ROW_CHECKS}
+        self.rows = {name: _Tally() for name in ROW_CHECKS}
         self.token_counts = np.zeros(output.vocab_size, np.int64)
         self.last_rows: dict[str, int] = {}
         self.num_shards = 0
@@ -292,34 +203,30 @@ class _ReadShards:
         return self.counts
 
     def _add_rows(self, table: pa.Table, shard: Mapping[str, Any], first_row: int) -> None:
-        bucket, path = int(shard["bucket"]), str(shard["path"])
-        lists = [name for name in _ROW_ARRAYS if name in table.column_names]
-        sizes = {name: np.diff(np.asarray(table[name].combine_chunks().offsets)) for name in lists}
-        misfits = np.any([size != bucket for size in sizes.values()], axis=0)
+        output, bucket, path = self._output, int(shard["bucket"]), str(shard["path"])
+        lists = [name for name in ROW_ARRAYS if name in table.column_names]
+        misfits = np.any([_list_sizes(table, name) != bucket for name in lists], axis=0)
         if misfits.any():
             self.rows["bucket"].add(misfits, path, first_row)
             return
         columns = {name: np.asarray(table[name].combine_chunks().flatten()).reshape(-1, bucket) for name in lists}
         lengths = np.asarray(table["length"]).astype(np.int64)
-        has_provenance = _PROVENANCE[0] in table.column_names
-        is_packed = self._output.settings.layout == "packed"
-        per_row = (
-            np.diff(np.asarray(table[_PROVENANCE[0]].combine_chunks().offsets))
-            if is_packed and has_provenance
-            else None
-        )
-        rows = _Rows(self._output, bucket, lengths, columns, per_row)
-        for name, wrong in _ROW_CHECKS.items():
-            if set(_NEEDS[name]) <= set(columns):
-                self.rows[name].add(wrong(rows), path, first_row)
+        has_provenance = PROVENANCE_COLUMNS[0] in table.column_names
+        per_row = None
+        if has_provenance and output.settings.layout == "packed":
+            per_row = _list_sizes(table, PROVENANCE_COLUMNS[0])
+        rows = Rows(bucket, output.shorter(bucket), output.vocab_size, output.pad_id, lengths, columns, per_row)
+        for name, check in ROW_CHECKS.items():
+            if set(check.columns) <= set(columns):
+                self.rows[name].add(check.wrong(rows), path, first_row)
         ids = columns["input_ids"][rows.is_token]
-        known = ids[(ids >= 0) & (ids < self._output.vocab_size)]
-        self.token_counts += np.bincount(known, minlength=self._output.vocab_size)
+        known = ids[(ids >= 0) & (ids < output.vocab_size)]
+        self.token_counts += np.bincount(known, minlength=output.vocab_size)
         if has_provenance:
             self._add_provenance(table, rows, path, first_row)
 
-    def _add_provenance(self, table: pa.Table, rows: _Rows, path: str, first_row: int) -> None:
-        sources, source_rows, parts = (table[name].combine_chunks() for name in _PROVENANCE)
+    def _add_provenance(self, table: pa.Table, rows: Rows, path: str, first_row: int) -> None:
+        sources, source_rows, parts = (table[name].combine_chunks() for name in PROVENANCE_COLUMNS)
         if rows.segments_in_row is not None:
             sources, source_rows, parts = sources.flatten(), source_rows.flatten(), parts.flatten()
         encoded = sources.dictionary_encode()
@@ -333,23 +240,14 @@ class _ReadShards:
         chosen = np.flatnonzero(self.sample.chooses(names, of, numbers))
         if chosen.size:
             ids = rows.columns["input_ids"]
-            starts, stops = _segment_bounds(rows)
+            starts, stops = rows.segment_bounds
             for at in chosen[chosen < starts.size].tolist():
                 document = names[of[at]], int(numbers[at])
                 self.sample.add(document, int(part_numbers[at]), ids.reshape(-1)[starts[at] : stops[at]].tolist())
 
 
-def _segment_bounds(rows: _Rows) -> tuple[Int64s, Int64s]:
-    """Returns where the segments of rows start and stop, in all the rows' ids one after the other."""
-    if rows.segments_in_row is None:
-        starts = np.arange(rows.lengths.size) * rows.bucket
-        return starts, starts + np.minimum(rows.lengths, rows.bucket)
-    flat = np.where(rows.is_token, rows.columns["segment_ids"], 0).reshape(-1)
-    changes = np.flatnonzero(np.diff(flat, prepend=0, append=0) | (np.arange(flat.size + 1) % rows.bucket == 0))
-    bounds = np.unique(np.concatenate([changes, [0, flat.size]]))
-    starts, stops = bounds[:-1], bounds[1:]
-    in_use = flat[starts] > 0
-    return starts[in_use], stops[in_use]
+def _list_sizes(table: pa.Table, name: str) -> Int64s:
+    return np.diff(np.asarray(table[name].combine_chunks().offsets)).astype(np.int64)
 
 
 @dataclass

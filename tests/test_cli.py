@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from bpe_core import Tokenizer
-from pipelines import cli
+from pipelines import cli, jobs
 from pipelines.config import Project
 from pipelines.known_answers import known_answer_documents
 from pipelines.outcome import Outcome
@@ -133,7 +133,7 @@ def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
         seen.append((project, beam_args))
         return done
 
-    monkeypatch.setattr(cli, name, run)
+    monkeypatch.setattr(jobs, name, run)
     settings = ["--tokenizer.vocab_size", "300", "--run.workers=3"]
     cli.main([job, "--config", project_file(tmp_path), *settings, "--", "--runner=SparkRunner", "--", "--x", "1"])
     cli.main([job, *settings, "--config", project_file(tmp_path)])

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pipelines.config import Corpus, Project, Report, Run, Shards, Sweep, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Report, Run, Shards, Sweep, TokenizerSettings, Train
 from pipelines.manifest import read_json, write_json
+from pipelines.project_file import load_project
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 

@@ -13,11 +13,12 @@ import yaml
 
 from bpe_core import Tokenizer, Words
 from pipelines import deduplicate
-from pipelines.config import Corpus, Project, Run, Shards, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Run, Shards, TokenizerSettings, Train
 from pipelines.corpus import Task, find_files, plan_tasks
 from pipelines.deduplicate import Duplicates, Hashes, LeftOut, compare_part, find_duplicates, task_name
 from pipelines.documents import read_task
 from pipelines.manifest import read_json
+from pipelines.project_file import load_project
 from pipelines.tokenize_corpus import tokenize_corpus
 from pipelines.train_tokenizer import train_tokenizer
 from pipelines.word_counts import read_word_counts

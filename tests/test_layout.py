@@ -76,7 +76,7 @@ def f():
         *("os", "apache_beam.io", "bpe_core.formats", "bpe_core", "yaml", "pipelines.files"),
     }
     assert {"bpe_core.tokenizer", "pipelines.cli", "pipelines"} <= set(FILES)
-    assert "pipelines.train_tokenizer" in IMPORTS["pipelines.cli"]
+    assert "pipelines.train_tokenizer" in IMPORTS["pipelines.jobs"]
 
 
 def test_the_core_imports_neither_the_pipelines_nor_beam_nor_pydantic() -> None:

@@ -195,6 +195,17 @@ def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monke
         learn_merges(counts, num_merges=1)
 
 
+@pytest.mark.parametrize("num_letters", [60, 700], ids=["table of all pairs", "hash table"])
+def test_more_pairs_than_there_is_room_for_at_first(num_letters: int) -> None:
+    random = np.random.default_rng(1)
+    letters = [chr(ord("一") + i) for i in range(num_letters)]
+    words = {"".join(random.choice(letters, 6)).encode(): int(count) for count in random.integers(1, 9, 800)}
+    rules: dict[str, Any] = {"kind": "char", "num_merges": 30, "ties": "lexicographic"}
+    pairs = {(word[i : i + 1], word[i + 1 : i + 2]) for word in map(bytes.decode, words) for i in range(5)}
+    assert len(pairs) > 1024
+    assert learned(words, **rules) == slow.learn_merges(words, end_of_word="</w>", **rules)
+
+
 def test_progress_names_the_pair_and_the_count() -> None:
     seen: list[Progress] = []
 

@@ -18,9 +18,9 @@ from browser import Browser, find_chromium
 
 from bpe_core import Tokenizer
 from bpe_core.added_tokens import SpecialInText
-from pipelines import charts
+from pipelines import charts, corpus
 from pipelines.cli import main
-from pipelines.report import visible
+from pipelines.spelling import visible
 
 pytest.importorskip("jinja2", reason="pip install tokenmill[report]")
 pytest.importorskip("matplotlib", reason="pip install tokenmill[report]")
@@ -235,6 +235,14 @@ def test_words_are_chosen_where_none_are_given(tmp_path: Path) -> None:
     assert len(words) > 2
     tokens = {row[1] for row in figures["vocabulary"]["rows"]}
     assert words <= tokens
+
+
+def test_texts_of_the_corpus_are_shown_without_reading_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "file_fingerprint", lambda *_: pytest.fail("the corpus is hashed"))
+    page = page_of(trained("byte", "gpt2", num_merges=20), tmp_path, samples=[])
+    assert "corpus.txt, row 0" in page.read_text(encoding="utf-8")
 
 
 def test_every_entry_is_listed_with_what_it_is_made_of(tmp_path: Path) -> None:
@@ -611,6 +619,9 @@ CONTRAST = """(() => {
 })()"""
 
 
+FIRST_LINE = "getComputedStyle(document.querySelector('.chart svg path[style*=series-0]')).stroke"
+
+
 def test_both_themes_can_be_read(browser: Browser, page: Path) -> None:
     opened(browser, page)
     grounds = []
@@ -620,8 +631,7 @@ def test_both_themes_can_be_read(browser: Browser, page: Path) -> None:
         assert text >= 4.5  # The least that WCAG 2 asks for letters, and 3 for what is drawn.
         assert drawn >= 3
         grounds.append(browser.run("getComputedStyle(document.body).backgroundColor"))
-        line = "getComputedStyle(document.querySelector('.chart svg path[style*=series-0]')).stroke"
-        assert browser.run(line) == ("rgb(11, 92, 173)" if scheme == "light" else "rgb(125, 184, 245)")
+        assert browser.run(FIRST_LINE) == ("rgb(11, 92, 173)" if scheme == "light" else "rgb(125, 184, 245)")
     assert grounds[0] != grounds[1]
 
 
@@ -656,4 +666,5 @@ def test_it_prints_without_what_only_a_screen_can_use(browser: Browser, page: Pa
     shown = "(name) => getComputedStyle(document.querySelector(name)).display"
     assert [browser.run(f"({shown})('{name}')") for name in ("nav", ".search", ".chart")] == ["none", "none", "block"]
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run(FIRST_LINE) == "rgb(11, 92, 173)"
     browser.call("Emulation.setEmulatedMedia", media="")

@@ -413,6 +413,28 @@ def test_row_groups_are_as_large_as_asked(corpus: Path, tokenizer: Path, tmp_pat
 # The manifest, and readers.
 
 
+@pytest.mark.parametrize("bucket", [7, 100, 256, 1000, 1500])
+def test_rows_written_piece_by_piece_give_the_bytes_of_all_at_once(bucket: int, tmp_path: Path) -> None:
+    settings = Shards(output=str(tmp_path), bucket_lengths=(bucket,), labels=True, provenance=False)
+    chance = np.random.default_rng(1)
+    lengths = chance.integers(1, bucket + 1, 2_500_000 // bucket)
+    ids = chance.integers(0, 1000, lengths.sum(), np.int32)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    rows = pa.table({"ids": pa.LargeListArray.from_arrays(offsets, ids)})
+    row_format = RowFormat(settings, pa.schema([]), 0)
+    with TaskOutput(str(tmp_path), "00000", row_format) as output:
+        for start in range(0, rows.num_rows, 777):
+            output.add(bucket, rows.slice(start, 777))
+        output.finish(Counter(), "key")
+    written = next(tmp_path.glob("bucket=*/*.parquet"))
+    table = pq.read_table(written, partitioning=None).cast(row_format.schema).combine_chunks()
+    input_ids, mask = (table[name].chunk(0).values.to_numpy() for name in ("input_ids", "attention_mask"))
+    assert np.array_equal(input_ids[mask == 1], ids)
+    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": ["length"]}
+    pq.write_table(table, tmp_path / "whole.parquet", row_group_size=len(table), write_statistics=["length"], **options)
+    assert (tmp_path / "whole.parquet").read_bytes() == written.read_bytes()
+
+
 def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path, corpus: Path) -> None:
     manifest = read_json(f"{finished}/_manifest.json")
     listed = [shard["path"] for shard in manifest["shards"]]

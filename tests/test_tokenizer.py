@@ -25,8 +25,9 @@ from bpe_core.word_merging import (
     Merging,
     merge_scanning,
     merge_with_heap,
+    new_lanes,
+    new_links,
     new_merging,
-    new_scratch,
 )
 
 TEXTS = [
@@ -88,15 +89,18 @@ def test_char_ids_equal_the_slow_encoder(placement: Any, counts: dict[str, int],
     ]
 
 
-def merged_by_scanning(symbols: Sequence[int], table: Merging) -> list[int]:
-    scratch = new_scratch()
-    scratch.symbols[1 : len(symbols) + 1] = symbols
-    return list(scratch.symbols[1 : merge_scanning(len(symbols), table, scratch) + 1].tolist())
+def merged_by_scanning(words: Sequence[Sequence[int]], table: Merging) -> list[list[int]]:
+    """Merges words side by side; a place is free before each and behind the last."""
+    sizes = np.array([len(word) for word in words])
+    starts = np.cumsum(sizes + 1) - sizes
+    symbols = np.concatenate([np.array([0, *word], np.int32) for word in words] + [np.zeros(1, np.int32)])
+    merge_scanning(symbols, starts, sizes, len(words), table, new_lanes())
+    return [symbols[start : start + size].tolist() for start, size in zip(starts, sizes, strict=True)]
 
 
 def merged_with_heap(symbols: Sequence[int], table: Merging) -> list[int]:
     copy = np.array(symbols, np.int32)
-    return list(copy[: merge_with_heap(copy, table)].tolist())
+    return list(copy[: merge_with_heap(copy, table, new_links(copy.size))].tolist())
 
 
 @pytest.mark.parametrize("size", [1, 2, 15, 16, 17, 63, 64, 500, SCAN_LIMIT])
@@ -108,7 +112,11 @@ def test_short_and_long_words_are_merged_alike(size: int, seed: int) -> None:
     table = new_merging(np.stack([merges.left, merges.right, merges.merged], axis=1))
     symbols = numbers.choice(merges.alphabet.symbols.index(b"a") + np.arange(2), size).astype(np.int32)
     symbols[numbers.random(size) < 0.02] = -7  # An unknown character, which never merges.
-    assert merged_by_scanning(symbols.tolist(), table) == merged_with_heap(symbols.tolist(), table)
+    expected = merged_with_heap(symbols.tolist(), table)
+    others = [symbols[: numbers.integers(1, size + 1)].tolist() for _ in range(9)]
+    merged = merged_by_scanning([*others[:5], symbols.tolist(), *others[5:]], table)
+    assert merged.pop(5) == expected
+    assert merged == [merged_with_heap(word, table) for word in others]
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
@@ -121,8 +129,8 @@ def test_merges_out_of_order_are_followed_by_rank(order: list[int]) -> None:
     for seed in range(50):
         symbols = np.random.default_rng(seed).integers(0, 2, 30).astype(np.int32)
         expected = [token for token, _ in slow.encode([(names[s], False) for s in symbols], ranked)]
-        for merge in (merged_by_scanning, merged_with_heap):
-            assert [names[s] for s in merge(symbols.tolist(), tables)] == expected
+        assert [names[s] for s in merged_by_scanning([symbols.tolist()], tables)[0]] == expected
+        assert [names[s] for s in merged_with_heap(symbols.tolist(), tables)] == expected
 
 
 def test_more_ids_than_a_table_of_merges_holds_are_refused() -> None:
@@ -252,8 +260,8 @@ def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
     batches = [pa.array([part.tobytes().decode()]) for part in np.split(letters, 8)]
     for batch in batches:
         tokenizer.encode_batch(batch)
-    (cache,) = tokenizer._encoder._words._caches
-    assert cache.words.used[0] < 2_200_000  # Of 2.4 million different words: it was emptied on the way.
+    (memory,) = tokenizer._encoder._words._memories
+    assert memory.cache.words.used[0] < 2_200_000  # Of 2.4 million different words: it was emptied on the way.
     fresh = Tokenizer.from_json(tokenizer.files()["tokenizer.json"])
     for batch in (batches[0], batches[-1]):
         assert tokenizer.encode_batch(batch).equals(fresh.encode_batch(batch))

@@ -16,9 +16,12 @@ from bpe_core.counting import count_words
 from bpe_core.merges import learn_merges
 from bpe_core.tokenizer import Tokenizer
 from bpe_core.words import Words
+from pipelines import merging
 from pipelines import train_tokenizer as job
-from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train, load_project
+from pipelines.config import Corpus, Project, Run, TokenizerSettings, Train
+from pipelines.lock import LOCK_FOLDER, Locked, LockLost, OutputLock
 from pipelines.manifest import read_json, write_json
+from pipelines.project_file import load_project
 from pipelines.runners import PipelineFailed
 from pipelines.train_tokenizer import train_tokenizer
 
@@ -135,7 +138,7 @@ def train_until_checkpoint(settings: Project) -> int:
             raise Interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "write_json", write_and_stop)
+        patch.setattr(merging, "write_json", write_and_stop)
         with pytest.raises(Interrupted):
             train_tokenizer(settings)
     _, train = settings.for_training()
@@ -418,12 +421,43 @@ def test_a_finished_output_is_left_as_it_is(
     first = train_tokenizer(project(corpus, tmp_path))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     monkeypatch.setattr(job, "run_pipeline", no_pipeline)
-    monkeypatch.setattr(job, "learn_merges", no_pipeline)
+    monkeypatch.setattr(merging, "learn_merges", no_pipeline)
     capsys.readouterr()
     second = train_tokenizer(project(corpus, tmp_path, train={"checkpoint_seconds": 7}, run={"workers": 2}))
     assert capsys.readouterr().err.startswith("nothing to do: ")
     assert second.files() == first.files()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_second_run_on_the_same_output_stops(corpus: Path, tmp_path: Path, trained: Path) -> None:
+    output = tmp_path / "out"
+    settings = project(corpus, output)
+    with OutputLock(str(output), "0-other", 60):
+        before = contents(output)
+        with pytest.raises(Locked, match="in use by run 0-other"):
+            train_tokenizer(settings)
+        assert contents(output) == before
+    train_tokenizer(settings)
+    assert contents(output) == contents(trained)
+
+
+def test_a_run_that_lost_its_lock_writes_no_tokenizer(
+    corpus: Path, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    settings = project(corpus, output)
+
+    def learn_and_lose_the_lock(*args: Any, **options: Any) -> Any:
+        shutil.rmtree(output / LOCK_FOLDER)
+        return learn_merges(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "learn_merges", learn_and_lose_the_lock)
+        with pytest.raises(LockLost, match="another run took its place"):
+            train_tokenizer(settings)
+    assert {path.name for path in output.iterdir()} == {"word_counts"}
+    train_tokenizer(settings)
+    assert contents(output) == contents(trained)
 
 
 @pytest.mark.parametrize(

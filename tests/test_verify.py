@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,10 +13,12 @@ import yaml
 from test_audit import with_merges
 
 from bpe_core import Tokenizer
-from pipelines import cli, verify
+from pipelines import cli, corpus, verify
+from pipelines.comparison import compare_ids
 from pipelines.config import Corpus, Project
+from pipelines.fingerprints import How, file_fingerprint
 from pipelines.train_tokenizer import train_tokenizer
-from pipelines.verify import Check, self_checks, verify_against
+from pipelines.verify import Check, self_checks
 
 RUN = {"workers": 1, "progress": False}
 TEXTS = [
@@ -91,6 +93,18 @@ def test_a_sound_tokenizer_passes_every_check(copy: Project) -> None:
     assert checks["positives"].figure == "2 of 2 words are one token"
     assert checks["hugging face"].values["different"] == 0
     assert checks["merges"].line() == "pass  merges        20 merges, trained again one for one"
+
+
+def test_the_corpus_is_hashed_once_to_train_again(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+
+    def watched(file: BinaryIO, num_bytes: int, how: How) -> str:
+        hashed.append(num_bytes)
+        return file_fingerprint(file, num_bytes, how)
+
+    monkeypatch.setattr(corpus, "file_fingerprint", watched)
+    assert failing(by_name(copy, positives=["low"])) == set()
+    assert len(hashed) == 1
 
 
 AB, ER = 7, 8
@@ -410,4 +424,4 @@ def test_a_reference_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     reference = str(tmp_path / "tokenizer.json")
     with pytest.raises(ValueError, match=r"tokenizer\.json is no file that the library tokenizers can read: "):
-        verify_against(Tokenizer.train(["hug"], num_merges=1), "hf", Corpus(sample="known-answers"), reference)
+        compare_ids(Tokenizer.train(["hug"], num_merges=1), "hf", Corpus(sample="known-answers"), reference)

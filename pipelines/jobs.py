@@ -1,0 +1,110 @@
+"""The jobs as commands: settings read, paths checked, the job run, and what became of it said and written down."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import PurePath
+
+from pipelines import files
+from pipelines.config import Project
+from pipelines.lock import Locked, new_run_id
+from pipelines.outcome import Outcome, RunRecord
+from pipelines.project_file import load_project
+from pipelines.report import make_report
+from pipelines.runners import BadInput, check_paths
+from pipelines.sweep import sweep
+from pipelines.tokenize_corpus import preview_tokenizing, run_tokenizing
+from pipelines.train_tokenizer import train_tokenizer
+
+# Other errors of the operating system, as of a full disk, are not mended by changing the input.
+_BAD_INPUT = (
+    *(BadInput, ValueError, ModuleNotFoundError),
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
+)
+
+_SECTIONS = {"train": "train", "tokenize": "shards", "sweep": "sweep", "report": "report"}
+"""The section of a project that says where a job's output goes."""
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Returns how a run ended that such an error ended."""
+    if isinstance(error, Locked):
+        return Outcome.LOCKED
+    return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT) else Outcome.FAILED
+
+
+def run_job(
+    job: str,
+    config: str,
+    overrides: Sequence[str] = (),
+    beam_args: Sequence[str] = (),
+    *,
+    dry_run: bool = False,
+    log_json: bool = False,
+) -> Outcome:
+    """Runs `train`, `tokenize`, `sweep` or `report`, writes the metrics of the run, and returns how it ended.
+
+    Args:
+        overrides: settings that stand over those of the file `config`, as on the command line.
+        dry_run: of `tokenize`: what would be done is printed, and nothing is written.
+        log_json: a line of JSON about the run is printed to standard output.
+
+    Raises:
+        SystemExit: the list of settings was asked for, and is printed.
+        Exception: whatever the job raises.
+    """
+    files.use_flags(beam_args)
+    record = RunRecord(job, new_run_id(), config)
+    metrics_path = None
+    try:
+        project = load_project(config, overrides, command=f"tokenmill {job} --config {config}")
+        check_paths(_paths_of_workers(project, job), beam_args)
+        record.output = getattr(getattr(project, _SECTIONS[job]), "output", "")
+        record.outcome = Outcome.DONE
+        if dry_run:
+            _preview(project, record, quiet=log_json)
+        else:
+            metrics_path = project.run.metrics
+            _run(project, beam_args, record)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        record.outcome, record.error = outcome_of(error), str(error) or type(error).__name__
+        record.close(metrics_path, log_json)
+        raise
+    record.close(metrics_path, log_json)
+    return record.outcome
+
+
+def _run(project: Project, beam_args: Sequence[str], record: RunRecord) -> None:
+    if record.job == "train":
+        train_tokenizer(project, beam_args)
+    elif record.job == "sweep":
+        sweep(project, beam_args)
+    elif record.job == "report":
+        make_report(project, PurePath(record.config).stem)
+    else:
+        done = run_tokenizing(project, beam_args, record.run_id)
+        sources = {name: len(paths) for name, paths in asdict(done.changes).items()}
+        record.outcome = done.outcome
+        record.counts = done.manifest["counts"]
+        record.facts = {"tasks_done": done.tasks_done, "bytes_read": done.num_bytes, "sources": sources}
+
+
+def _preview(project: Project, record: RunRecord, *, quiet: bool) -> None:
+    found = preview_tokenizing(project)
+    record.outcome = Outcome.NOTHING_TO_DO if found.nothing_to_do else Outcome.DONE
+    record.facts = {"dry_run": True, **found.facts}
+    if not quiet:
+        print("\n".join(found.lines()))
+
+
+def _paths_of_workers(project: Project, job: str) -> list[str]:
+    """Returns the paths that a job's workers read or write."""
+    paths = list(project.corpus.files)
+    if job == "train":
+        _, train = project.for_training()
+        paths.append(train.output)
+    elif job == "tokenize":
+        shards = project.for_tokenizing()
+        paths += [path for path in (shards.tokenizer, shards.output) if path]
+    return paths
