@@ -452,7 +452,7 @@ def test_a_run_that_lost_its_lock_writes_no_tokenizer(
         return learn_merges(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(job, "learn_merges", learn_and_lose_the_lock)
+        patch.setattr(merging, "learn_merges", learn_and_lose_the_lock)
         with pytest.raises(LockLost, match="another run took its place"):
             train_tokenizer(settings)
     assert {path.name for path in output.iterdir()} == {"word_counts"}
