@@ -4,6 +4,7 @@ A symbol is kept as bytes. Kind `byte`: the bytes themselves. Kind `char`: UTF-8
 one byte 0xFF, which UTF-8 never uses, so that the marker cannot be taken for the same letters in a text.
 """
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ MARKER = b"\xff"
 """The end-of-word marker inside a symbol of kind `char`."""
 
 _NUM_CODE_POINTS = 0x110000
+_MOST = int(np.iinfo(np.int64).max)
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
@@ -189,12 +191,16 @@ def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tu
     The order stays. Empty words and counts of 0 are left out.
 
     Raises:
-        ValueError: the columns are missing, a word is null, or a count is negative.
+        ValueError: the columns are missing, a word is null, a count is negative or not whole, or pairs could occur
+            more often than 64 bits count.
     """
     if isinstance(word_counts, dict):
         keys: Sequence[bytes] = [word.encode() if isinstance(word, str) else word for word in word_counts]
         words = pa.array(keys, pa.large_binary())
-        counts = np.array(list(word_counts.values()), np.int64)
+        given = np.array(list(word_counts.values()))
+        if given.size and (given.dtype.kind not in "iu" or int(given.max()) > _MOST):
+            raise ValueError(f"counts are {given.dtype}, as {given[0]!r}; give whole numbers of up to 64 bits")
+        counts = given.astype(np.int64)
     else:
         missing = {"word", "count"} - set(word_counts.column_names)
         if missing:
@@ -210,7 +216,14 @@ def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tu
     if counts.size and counts.min() < 0:
         worst = int(counts.argmin())
         raise ValueError(f"the word {words[worst].as_py()!r} has the count {counts[worst]}; counts are 0 or more")
-    kept = (counts > 0) & (pc.binary_length(words).to_numpy(zero_copy_only=False) > 0)
+    lengths = pc.binary_length(words).to_numpy(zero_copy_only=False)
+    if counts.size and int(counts.max()) * int(lengths.sum(dtype=np.int64)) > _MOST:
+        total = sum(map(operator.mul, counts.tolist(), lengths.tolist()))
+        if total > _MOST:
+            raise ValueError(
+                f"the words make up {total:,} bytes, more than 64 bits count; divide all counts by one number"
+            )
+    kept = (counts > 0) & (lengths > 0)
     if not kept.all():
         words, counts = words.filter(pa.array(kept)), counts[kept]
     return words, counts

@@ -156,6 +156,8 @@ def _chunks(texts: Iterable[str] | pa.Array | pa.ChunkedArray) -> Iterable[pa.Ar
         gathered: list[str] = []
         size = 0
         for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(f"a text is {type(text).__name__} ({text!r:.60}), not str; decode or leave it out")
             gathered.append(repair_surrogates(text))
             size += len(text)
             if size > 1 << 22:

@@ -111,6 +111,10 @@ def learn_merges(
     [(b'u', b'g'), (b'h', b'ug')]
     """
     check_settings(kind, num_merges=num_merges, vocab_size=vocab_size, ties=ties)
+    limits = {"max_token_length": max_token_length, "limit_alphabet": limit_alphabet}
+    too_low = [f"{name} is {limit}" for name, limit in limits.items() if limit is not None and limit < 1]
+    if too_low:
+        raise ValueError(f"{too_low[0]}; give 1 or more, or leave it out")
     check_choice("end_of_word_placement", end_of_word_placement, Placement)
     words, counts = word_arrays(word_counts)
     if kind == "byte":
@@ -136,7 +140,7 @@ def learn_merges(
 
 
 def check_settings(kind: str, *, num_merges: int | None, vocab_size: int | None, ties: str | None) -> None:
-    """Raises ValueError unless exactly one size is given and the kind and the tie rule are known."""
+    """Raises ValueError unless exactly one size is given, 0 or more, and the kind and the tie rule are known."""
     check_choice("kind", kind, Kind)
     if ties is not None:
         check_choice("ties", ties, Ties)
@@ -145,3 +149,5 @@ def check_settings(kind: str, *, num_merges: int | None, vocab_size: int | None,
             f"vocab_size is {vocab_size} and num_merges is {num_merges}; give exactly one of the two: vocab_size "
             "counts base symbols, merges and special tokens, num_merges counts merges only"
         )
+    if num_merges is not None and num_merges < 0:
+        raise ValueError(f"num_merges is {num_merges}; give 0 or more")

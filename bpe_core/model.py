@@ -1,5 +1,6 @@
 """What a tokenizer is made of, ready to be used or to be written: tokens by id, merges by id, special tokens."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,7 +12,7 @@ from bpe_core.alphabet import BYTES, MARKER, Alphabet, Kind, check_choice
 from bpe_core.kernels import Int32s
 from bpe_core.merges import Merges
 from bpe_core.word_merging import RankedBy
-from bpe_core.words import WHITESPACE, Normalization, Words
+from bpe_core.words import PATTERNS, WHITESPACE, Normalization, Words, repair_surrogates
 
 VocabOrder = Literal["merges", "sorted", "gpt2"]
 """How ids follow from symbols.
@@ -39,15 +40,23 @@ def spellings(special_tokens: SpecialTokens) -> list[str]:
     Raises:
         ValueError: an unknown role, an empty spelling, or several where the role has one.
     """
+    if not isinstance(special_tokens, Mapping):
+        raise ValueError(
+            f"special tokens are {special_tokens!r}; give role and spelling, as {{'eos': '<|endoftext|>'}}"
+        )
     spelled: dict[str, None] = {}  # In order, each once.
     for role, given in special_tokens.items():
         if role not in ROLES:
             raise ValueError(f"special token role {role!r} is unknown; roles are {', '.join(ROLES)}")
         if role != "additional" and not isinstance(given, str):
-            raise ValueError(f"special token role {role!r} is given {list(given)}; only additional takes a list")
+            raise ValueError(f"special token role {role!r} is given {given!r}; only additional takes a list")
         for spelling in [given] if isinstance(given, str) else given:
             if not spelling:
                 raise ValueError(f"the special token of role {role!r} is empty; write its spelling")
+            if repair_surrogates(spelling) != spelling:
+                raise ValueError(
+                    f"the special token {spelling!r} holds surrogates, which no text can; spell it otherwise"
+                )
             spelled[spelling] = None
     return list(spelled)
 
@@ -58,7 +67,7 @@ def words_of(
     """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
 
     Raises:
-        ValueError: kind `char` with another pattern than `whitespace`.
+        ValueError: kind `char` with another pattern than `whitespace`, or a pattern that is a mistyped name.
     """
     if kind == "char" and pattern not in (None, WHITESPACE):
         raise ValueError(
@@ -67,6 +76,11 @@ def words_of(
         )
     if pattern is None:
         pattern = "gpt2" if kind == "byte" else WHITESPACE
+    if isinstance(pattern, str) and pattern not in PATTERNS and re.fullmatch(r"[\w-]*", pattern):
+        raise ValueError(
+            f"pattern {pattern!r} is none of {', '.join(PATTERNS)}, and as a regular expression it would cut text at "
+            "these very letters only; correct the name, or write an expression that finds words"
+        )
     return Words(pattern, kind == "byte", unicode, lowercase)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import operator
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -167,7 +168,9 @@ class Tokenizer:
         Raises:
             ValueError: a character that kind `char` has no symbol for, when there is no `unk` token; a special token
                 in the text where `special` is `refuse`.
+            TypeError: `text` is not a `str`.
         """
+        _check_text(text)
         if dropout:
             ids = self._encoder.encode_with_dropout(text, special, dropout, seed)
         else:
@@ -184,7 +187,10 @@ class Tokenizer:
 
         Raises:
             ValueError: kind `char`, or as in `encode`.
+            TypeError: `data` are not bytes.
         """
+        if not isinstance(data, (bytes, bytearray)):
+            raise TypeError(f"data are {type(data).__name__}, not bytes; texts go to encode, others through bytes()")
         ids: list[int] = self._encoder.encode_bytes(data, special).tolist()
         return ids
 
@@ -198,11 +204,17 @@ class Tokenizer:
 
         Raises:
             ValueError: `texts` are not strings, or as in `encode`.
+            TypeError: `texts` is no Arrow array.
             OverflowError: one array gives more than 2^31 - 1 ids; pass it in slices.
         """
         if isinstance(texts, pa.ChunkedArray):
             chunks = [self.encode_batch(chunk, special=special) for chunk in texts.chunks]
             return pa.chunked_array(chunks, pa.list_(pa.int32()))
+        if not isinstance(texts, pa.Array):
+            raise TypeError(
+                f"texts are a {type(texts).__name__}, not an Arrow array; pass pyarrow.array(texts, "
+                "pyarrow.large_string()), or one column of a table"
+            )
         if not _is_text(texts.type):
             raise ValueError(f"texts are {texts.type}, not strings; cast the array to pyarrow.string() first")
         ids, text_ids = self._encoder.encode(texts, special)
@@ -218,8 +230,10 @@ class Tokenizer:
         normalised, not cut again, and no added token is looked for in it.
 
         Raises:
-            ValueError: as in `encode`.
+            ValueError: a null among the words, or as in `encode`.
         """
+        if words.null_count:
+            raise ValueError(f"{words.null_count} of {len(words)} words are null; leave them out")
         ids, word_ids = self._encoder.encode_words(words)
         return pa.ListArray.from_arrays(pa.array(word_ids.astype(np.int32)), pa.array(ids))
 
@@ -231,8 +245,9 @@ class Tokenizer:
         belong to the token before them, those at a text's start to its first token.
 
         Raises:
-            ValueError: as in `encode`.
+            ValueError, TypeError: as in `encode`.
         """
+        _check_text(text)
         return self._encoder.encode_with_offsets(text, special)
 
     def tokenize(self, text: str) -> list[Any]:
@@ -240,6 +255,7 @@ class Tokenizer:
 
         As `tokens`, bytes for kind `byte`, text for kind `char`.
         """
+        _check_text(text)
         return [self.alphabet.spelling(token) for token in self._encoder.tokenize(text)]
 
     def count_special(self, texts: pa.Array) -> Counter[str]:
@@ -255,13 +271,15 @@ class Tokenizer:
 
         Raises:
             ValueError: an id that is not in the vocabulary.
+            TypeError: an id that is not a whole number of Python's or NumPy's.
         """
         return self.decode_bytes(ids, skip_special_tokens=skip_special_tokens).decode(errors=errors)
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> bytes:
         """Returns the exact bytes of ids; see `decode`."""
-        kept = [id_ for id_ in ids if not (skip_special_tokens and id_ in self._special)]
-        spelled = [self._token(id_) for id_ in kept]
+        spelled = [
+            token for id_ in ids for token in [self._token(id_)] if not (skip_special_tokens and id_ in self._special)
+        ]
         if self.alphabet.kind == "byte":
             return b"".join(spelled)
         text = b"".join(token.replace(MARKER, b" ") for token in spelled)
@@ -284,12 +302,14 @@ class Tokenizer:
 
     def tokens(self, ids: Iterable[int]) -> list[Any]:
         """Returns each id's token as it is spelled: bytes (kind `byte`) or text (kind `char`, special tokens)."""
-        return [
-            self._token(id_).decode() if id_ in self._special else self.alphabet.spelling(self._token(id_))
-            for id_ in ids
-        ]
+        spelled = ((id_, self._token(id_)) for id_ in ids)
+        return [token.decode() if id_ in self._special else self.alphabet.spelling(token) for id_, token in spelled]
 
     def _token(self, id_: int) -> bytes:
+        try:
+            id_ = operator.index(id_)
+        except TypeError as error:
+            raise TypeError(f"the id {id_!r} is {type(id_).__name__}, not a whole number") from error
         if not 0 <= id_ < len(self._tokens):
             raise ValueError(f"the id {id_} is not in this vocabulary, whose ids are 0 to {len(self._tokens) - 1}")
         if not self._tokens[id_]:
@@ -417,6 +437,8 @@ class Tokenizer:
             model = formats.read_tokenizer_json(json.loads(text))
             roles = formats.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
             return cls(replace(model, special_roles=_checked_roles(roles, model) or model.special_roles))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error
         except KeyError as error:
             raise ValueError(f"{source}: the entry {error} is missing") from error
         except (AttributeError, TypeError) as error:
@@ -430,6 +452,12 @@ def _checked_roles(roles: SpecialTokens, model: Model) -> dict[str, str | list[s
     if absent:
         raise ValueError(f"the role of {absent[0]!r} is given, but it is not among the special tokens")
     return {role: given if isinstance(given, str) else list(given) for role, given in roles.items()}
+
+
+def _check_text(text: object) -> None:
+    if not isinstance(text, str):
+        remedy = "pass it to encode_bytes, or decode it" if isinstance(text, bytes) else "convert it first"
+        raise TypeError(f"text is {type(text).__name__} ({text!r:.60}), not str; {remedy}")
 
 
 def _is_text(arrow_type: pa.DataType) -> bool:

@@ -220,7 +220,8 @@ def _tables(expressions: tuple[str, ...]) -> Tables | None:
     try:
         return compile_patterns(expressions)
     except Unsupported as error:
-        _log.warning("the pattern %r runs on the regex package, many times slower: it has %s", expressions, error)
+        pattern = expressions[0] if len(expressions) == 1 else expressions
+        _log.warning("the pattern %r runs on the regex package, many times slower: it has %s", pattern, error)
         return None
 
 

@@ -1,7 +1,10 @@
 """The command line: `tokenmill train|tokenize|sweep|report|corpus|encode|decode|inspect|export|cut|verify|audit`."""
 
 import argparse
+import errno
+import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
@@ -23,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:2] == _VERIFY_SHARDS.split():  # Not a command below `verify`, whose own settings may be any word.
         given[:2] = [_VERIFY_SHARDS]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # A locale may know few characters.
     beam_args: list[str] = []
     if given and given[0] in _BEAM_JOBS and "--" in given:
         at = given.index("--")
@@ -39,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         # The reader has what it wanted, as in `... | head`. At its end Python would flush into the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Outcome.FAILED)
+    except KeyboardInterrupt:
+        _end_interrupted()
     except ModuleNotFoundError as error:
         _fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), Outcome.BAD_INPUT)
     except (PipelineFailed, Locked, LockLost, ValueError, OSError) as error:
@@ -47,8 +54,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(outcome)
 
 
+def _end_interrupted() -> NoReturn:
+    """Ends this process as the signal would have, at once: Beam's threads wait for workers that it no longer serves."""
+    print("tokenmill: interrupted; the same command takes the work up again", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGINT)
+    raise KeyboardInterrupt  # Not reached: the signal is deadly now.
+
+
 def _fail(error: Exception, outcome: Outcome) -> NoReturn:
-    print(f"tokenmill: {error}", file=sys.stderr, flush=True)
+    is_full = os.strerror(errno.ENOSPC) in str(error)
+    remedy = "; free some space and give the same command again" if is_full else ""
+    print(f"tokenmill: {error}{remedy}", file=sys.stderr, flush=True)
     if isinstance(error, WorkerLost):
         os._exit(outcome)
     sys.exit(outcome)

@@ -47,7 +47,7 @@ def corpus(args: argparse.Namespace) -> None:
     """Prints the known-answer documents, or writes them as Parquet."""
     languages, texts = map(list, zip(*known_answer_documents(), strict=True))
     if args.output is None:
-        print("\n".join(texts))
+        sys.stdout.buffer.write("".join(f"{text}\n" for text in texts).encode())
         return
     with files.create_raw(args.output) as file:
         pq.write_table(pa.table({"lang": languages, "text": texts}), file)
@@ -56,8 +56,10 @@ def corpus(args: argparse.Namespace) -> None:
 def _lines(args: argparse.Namespace) -> Iterator[str]:
     """The text on the command line, or the lines of standard input, as UTF-8 whatever the locale is."""
     if args.text:
-        yield " ".join(args.text)
+        yield os.fsencode(" ".join(args.text)).decode(errors="surrogateescape")
         return
+    if sys.stdin is None:
+        raise ValueError("there is no text, and standard input is closed; give the text as an argument, or by a pipe")
     for line in sys.stdin.buffer:
         yield line.decode(errors="surrogateescape").removesuffix("\n")
 
@@ -214,6 +216,8 @@ def audit(args: argparse.Namespace) -> None:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
         word_counts = count_corpus_here(_corpus(args), tokenizer.words)
+    if args.show < 0:
+        raise ValueError(f"--show is {args.show}; give 0 or more")
     id_counts = read_token_counts(args.id_counts) if args.id_counts else None
     found = audit_tokens(tokenizer, word_counts, id_counts, rare_below=args.rare_below)
     _show_audit(found, tokenizer, args.show)

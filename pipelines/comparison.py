@@ -105,7 +105,11 @@ def _hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
     if reference is None:
         hugging_face(tokenizer.model)  # Raises where the file is in our own layout.
     text = files.read_text(reference) if reference else tokenizer.files()[TOKENIZER_FILE]
-    peer = tokenizers.Tokenizer.from_str(text)
+    try:
+        peer = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # The library has no class of its own for it.
+        name = reference or TOKENIZER_FILE
+        raise ValueError(f"{name} is no file that the library tokenizers can read: {error}") from error
     peer.encode_special_tokens = True
     return lambda texts: [e.ids for e in peer.encode_batch_fast(list(texts), add_special_tokens=False)]
 

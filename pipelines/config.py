@@ -1,5 +1,6 @@
 """The settings of one corpus project, for both jobs: what they are, what they default to, what contradicts what."""
 
+import itertools
 import os
 from typing import Annotated, Any, Literal, Self
 
@@ -410,8 +411,20 @@ class Project(BaseSettings):
     report: Report | None = None
     run: Run = Run()
 
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Setting -> folder of each output that must be apart from the others and from the corpus."""
+        sections = {"train": self.train, "shards": self.shards, "sweep": self.sweep}
+        return {f"{name}.output": section.output for name, section in sections.items() if section}
+
+    def _check_outputs(self) -> None:
+        for (name, folder), (other, same) in itertools.combinations(self.outputs.items(), 2):
+            if os.path.normpath(folder) == os.path.normpath(same):
+                raise ValueError(f"{name} and {other} are both {folder!r}; give each a folder of its own")
+
     def for_training(self) -> tuple[TokenizerSettings, Train]:
-        """Returns the sections that job 1 needs; raises ValueError where one is missing."""
+        """Returns the sections that job 1 needs; raises ValueError where one is missing, or outputs are the same."""
+        self._check_outputs()
         if self.tokenizer is None or self.train is None:
             missing = "tokenizer" if self.tokenizer is None else "train"
             raise ValueError(f"the section {missing!r} is missing; training needs tokenizer: and train:")
@@ -424,7 +437,12 @@ class Project(BaseSettings):
         return self.tokenizer, self.train
 
     def for_tokenizing(self) -> Shards:
-        """Returns the section that job 2 needs, with its tokenizer named; raises ValueError where that is missing."""
+        """Returns the section that job 2 needs, with its tokenizer named.
+
+        Raises:
+            ValueError: one of the two is missing, or outputs are the same.
+        """
+        self._check_outputs()
         if self.shards is None:
             raise ValueError("the section 'shards' is missing; tokenizing needs at least shards.output")
         if self.shards.tokenizer is None:

@@ -1,10 +1,11 @@
 """The corpus: which files there are, and how they are divided into tasks."""
 
 import hashlib
+import logging
 import os.path
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -33,6 +34,8 @@ _FORMATS: dict[str, FileFormat] = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 _THREADS = 16
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -87,15 +90,20 @@ class Extent:
 Task = tuple[Extent, ...]
 
 
-def find_files(corpus: Corpus, *, with_fingerprints: bool = True) -> list[SourceFile]:
+def find_files(
+    corpus: Corpus, outputs: Mapping[str, str] | None = None, *, with_fingerprints: bool = True
+) -> list[SourceFile]:
     """Returns the files of a corpus by path, each once.
+
+    Args:
+        outputs: setting -> folder, in which no file of the corpus may be.
 
     A fingerprint costs a reading of the whole file, which only a manifest needs.
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
-        ValueError: a file's format is not known, a Parquet file lacks the text column, or, as the settings say, has
-            another type there or is damaged.
+        ValueError: a file is among the outputs, its format is not known, or a Parquet file lacks the text column, or,
+            as the settings say, has another type there or is damaged.
 
     Files and folders whose names start with `.` or `_` are passed over, below folders and by globs that do not spell
     that out, as Spark and Hive do.
@@ -111,6 +119,7 @@ def find_files(corpus: Corpus, *, with_fingerprints: bool = True) -> list[Source
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
         matched = _matched(pattern, corpus)
+        _warn_of_links(pattern)
         if not matched:
             raise FileNotFoundError(
                 f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
@@ -125,12 +134,37 @@ def find_files(corpus: Corpus, *, with_fingerprints: bool = True) -> list[Source
     if corpus.sample == "python-stdlib":
         found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
     by_path = sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
+    _refuse_outputs([metadata.path for metadata, _ in by_path], outputs or {})
     with ThreadPoolExecutor(_THREADS) as threads:
         inspected = threads.map(lambda entry: _inspect(entry[0], corpus, with_fingerprints), by_path)
         return [
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, by_path, strict=True)
         ]
+
+
+def _warn_of_links(pattern: str) -> None:
+    """Beam goes into no folder by a symbolic link, and passes over links that lead nowhere."""
+    folder = re.split(r"[*?]", pattern)[0].rpartition("/")[0] or "." if "*" in pattern else pattern
+    if "://" in pattern or ("*" in pattern and "**" not in pattern) or not os.path.isdir(folder):
+        return
+    for root, folders, names in os.walk(folder):
+        paths = [os.path.join(root, name) for name in [*folders, *names] if not name.startswith((".", "_"))]
+        links = [path for path in paths if os.path.islink(path) and not os.path.isfile(path)]
+        for path in links:
+            _log.warning(
+                "%s: passed over, a symbolic link to %s; name what is meant in corpus.files", path, os.readlink(path)
+            )
+
+
+def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:
+    for setting, folder in outputs.items():
+        inside = [path for path in paths if _identity(path).startswith(f"{_identity(folder).rstrip('/')}/")]
+        if inside:
+            raise ValueError(
+                f"corpus.files: {inside[0]} is matched, which is in {setting}, {folder}: the job would read what it "
+                "wrote. Put the output elsewhere, or make corpus.files narrower"
+            )
 
 
 def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
@@ -140,7 +174,14 @@ def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
             return found
     below = _spelled(files.match(files.join(_any_bracket(pattern), "**")), f"{pattern.rstrip('/')}/")
     if below:
-        return [m for m in below if _is_data(m.path, pattern, corpus)]
+        data = [m for m in below if _is_data(m.path, pattern, corpus)]
+        others = [m.path for m in below if _is_other(m.path, pattern, corpus)]
+        if others:
+            _log.warning(
+                "%s: passed over %d files, from whose names no format follows; the first is %s",
+                *(pattern, len(others), others[0]),
+            )
+        return data
     return [m for m in _spelled(files.match(_any_bracket(pattern)), pattern) if m.path == pattern or "[" not in pattern]
 
 
@@ -168,10 +209,24 @@ def _identity(path: str) -> str:
 
 def _is_data(path: str, folder: str, corpus: Corpus) -> bool:
     """Whether a file below a folder belongs to the corpus: not hidden, and of a known or the given format."""
-    below = PurePosixPath(path[len(folder.rstrip("/")) + 1 :])
-    if any(part.startswith(("_", ".")) for part in below.parts) and corpus.sample is None:
+    if _is_hidden_below(path, folder) and corpus.sample is None:
         return False
     return corpus.format != "auto" or corpus.sample is not None or _format_of(path) is not None
+
+
+def _is_other(path: str, folder: str, corpus: Corpus) -> bool:
+    """Whether a file below a folder is passed over for its format alone."""
+    return corpus.sample is None and not (_is_data(path, folder, corpus) or _is_hidden_below(path, folder))
+
+
+def _is_hidden_below(path: str, folder: str) -> bool:
+    below = PurePosixPath(path[len(folder.rstrip("/")) + 1 :])
+    return any(part.startswith(("_", ".")) for part in below.parts)
+
+
+def compression_of(path: str) -> str | None:
+    """Returns how a file is compressed, as Arrow calls it, by its name; None where it is not."""
+    return COMPRESSIONS.get(PurePosixPath(path.lower()).suffix)
 
 
 def _format_of(path: str) -> FileFormat | None:
@@ -189,6 +244,8 @@ def _inspect(metadata: FileMetadata, corpus: Corpus, with_fingerprint: bool) -> 
         raise ValueError(
             f"{path}: its format does not follow from its name; set corpus.format to parquet, jsonl or text"
         )
+    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{path} is a pipe or a device, which cannot be read twice; write a file, or leave it out")
     with files.open_raw(path) as file:
         digest = file_fingerprint(file, size, corpus.fingerprint) if with_fingerprint else ""
         try:
@@ -214,7 +271,7 @@ def check_not_cut_off(path: str, num_bytes: int) -> None:
 
     Arrow takes that for a whole file of no text, and no tool writes such a file. A plain file of no bytes is whole.
     """
-    if num_bytes == 0 and PurePosixPath(path).suffix in COMPRESSIONS:
+    if num_bytes == 0 and compression_of(path):
         raise _bad_file(
             path, "unreadable", "a compressed file of 0 bytes was cut off", "Write it again or leave it out"
         )
@@ -267,7 +324,8 @@ def _text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str
     """Returns the top-level column and the steps below it that a dotted path names.
 
     Raises:
-        ValueError: there is no such column, or (a class of its own, without the path) it does not hold text.
+        ValueError: there is no such column, or there are two, or (a class of its own, without the path) it does not
+            hold text.
     """
     if column in schema.names:
         top, steps = column, []
@@ -277,6 +335,7 @@ def _text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str
         raise ValueError(
             f"{path}: there is no column {column!r}; its columns are {', '.join(schema.names)}. Set corpus.text_column"
         )
+    _refuse_twice(schema, top, path)
     kind = schema.field(top).type
     for at, step in enumerate(steps):
         if not pa.types.is_struct(kind) or kind.get_field_index(step) < 0:
@@ -292,11 +351,16 @@ def _text_leaf(schema: pa.Schema, column: str, path: str) -> tuple[str, list[str
     return top, steps
 
 
+def _refuse_twice(schema: pa.Schema, column: str, path: str) -> None:
+    if len(schema.get_all_field_indices(column)) > 1:
+        raise ValueError(f"{path}: there are two columns {column!r}, and nobody can say which is meant; write one")
+
+
 def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Schema:
     """Returns the types of carried columns: those of the first file that can be read, strings where it is not Parquet.
 
     Raises:
-        ValueError: a column is not there, in any of the Parquet files.
+        ValueError: a column is not there, or there twice, in any of the Parquet files.
     """
     for source in sources:
         if source.schema is not None:
@@ -308,13 +372,15 @@ def carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Sc
 
 
 def check_carried(path: str, schema: pa.Schema, carry: Sequence[str]) -> None:
-    """Raises ValueError where a Parquet file lacks a column to carry."""
+    """Raises ValueError where a Parquet file lacks a column to carry, or has it twice."""
     missing = [name for name in carry if name not in schema.names]
     if missing:
         raise ValueError(
             f"{path}: there is no column {missing[0]!r} to carry; its columns are {', '.join(schema.names)}. "
             "Set shards.carry"
         )
+    for name in carry:
+        _refuse_twice(schema, name, path)
 
 
 _LEAST_TASK_BYTES, _MOST_TASK_BYTES = 4 << 20, 64 << 20

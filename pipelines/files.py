@@ -77,9 +77,13 @@ def match(pattern: str) -> list[FileMetadata]:
 
 
 def read_text(path: str) -> str:
-    """Returns a whole file as text."""
+    """Returns a whole file as text; raises ValueError where it is not UTF-8."""
     with open_raw(path) as file:
-        return file.read().decode()
+        content = file.read()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text in UTF-8: {error}") from error
 
 
 def read_tokenizer(
@@ -110,7 +114,9 @@ def read_tokenizer(
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     file = path if path.endswith(".json") else join(path, TOKENIZER_FILE)
-    if (pattern is not None or special_tokens) and exists(file):
+    if not exists(file):
+        raise FileNotFoundError(f"{file}: no such file; train the tokenizer first (tokenmill train), or name another")
+    if pattern is not None or special_tokens:
         raise ValueError(
             f"{path} says itself how text is cut and which tokens are special; remove the pattern "
             f"{pattern!r} and the special tokens {special_tokens or 'none'} from the settings"

@@ -5,9 +5,11 @@ A later source wins: `tokenizer.vocab_size` in the file, `TOKENMILL_TOKENIZER__V
 """
 
 import difflib
+import json
+import os
 import re
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -27,10 +29,11 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
     """
     try:
         content = yaml.load(files.read_text(path), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {error}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds no settings; start from one of the files in configs/")
+    _refuse_unknown_in_environment()
     unknown = set(content) - set(Project.model_fields)
     if unknown:
         raise ValueError(_message(path, [_unknown(str(key), Project) for key in sorted(map(str, unknown))]))
@@ -42,11 +45,39 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
             _cli_exit_on_error=False,
         )
     except SettingsError as error:
+        if "EnvSettingsSource" in str(error):
+            raise ValueError(_message("the environment", _not_json_in_environment() or [str(error)])) from error
         names = re.findall(r"--([\w.]+)", str(error)) if "unrecognized" in str(error) else []
         lines = [_unknown(name, _model_at(name.split(".")[:-1])) for name in names] or [str(error)]
         raise ValueError(_message("the command line", lines)) from error
     except ValidationError as error:
-        raise ValueError(_message(path, [_explain(dict(item)) for item in error.errors()])) from error
+        # A list with a wrong item counts as empty for pydantic, which then says that as well.
+        items = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
+        raise ValueError(_message(path, [_explain(dict(item)) for item in items])) from error
+
+
+def _refuse_unknown_in_environment() -> None:
+    prefix = str(Project.model_config["env_prefix"])
+    names = [name for name in sorted(os.environ) if name.startswith(prefix) and "__" in name.removeprefix(prefix)]
+    sections = {name: name.removeprefix(prefix).partition("__")[0].lower() for name in names}
+    unknown = [f"{name}: {_unknown(to, Project)}" for name, to in sections.items() if not _models_of(Project, to)]
+    if unknown:
+        raise ValueError(_message("the environment", unknown))
+
+
+def _not_json_in_environment() -> list[str]:
+    """Returns a line for each variable that should hold a list or a table and does not."""
+    prefix = str(Project.model_config["env_prefix"])
+    lines = []
+    for name, value in sorted(os.environ.items()):
+        *sections, setting = name.removeprefix(prefix).lower().split("__")
+        field = _model_at(sections).model_fields.get(setting)
+        if name.startswith(prefix) and field is not None and get_origin(field.annotation) in (tuple, dict):
+            try:
+                json.loads(value)
+            except ValueError:
+                lines.append(f"{name}: {value!r} is not JSON; write a list as [8, 16], with texts in double quotes")
+    return lines
 
 
 class _Loader(yaml.SafeLoader):
@@ -54,9 +85,10 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = [key for index, key in enumerate(keys) if key in keys[:index]]
+        twice = [index for index, key in enumerate(keys) if key in keys[:index]]
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} is given twice", node.start_mark)
+            what, where = f"the key {keys[twice[0]]!r} is given twice", node.value[twice[0]][0].start_mark
+            raise yaml.constructor.ConstructorError(None, None, what, where)
         return super().construct_mapping(node, deep)
 
 
@@ -75,6 +107,8 @@ def _explain(error: dict[str, Any]) -> str:
         option = "" if _models_of(Project, where) else f" or give --{where}"
         return f"{where}: missing; add it to the file{option}"
     message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "tuple_type":
+        message = "should be a list, as [first, second]"
     if error["type"] == "value_error":
         return f"{where}: {message}"
     return f"{where}: {message}, got {error['input']!r}"

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,15 @@ from bpe_core.kernels import Int64s
 from bpe_core.words import repair_surrogates
 from pipelines import files
 from pipelines.config import Corpus
-from pipelines.corpus import COMPRESSIONS, Extent, FileFormat, check_carried, check_not_cut_off, is_damage, open_parquet
+from pipelines.corpus import (
+    Extent,
+    FileFormat,
+    check_carried,
+    check_not_cut_off,
+    compression_of,
+    is_damage,
+    open_parquet,
+)
 from pipelines.known_answers import known_answer_documents
 from pipelines.quarantine import BadInputError, BadRows, Reason, bad_input
 
@@ -171,7 +178,7 @@ def _blocks(extent: Extent) -> Iterator[bytes]:
 
 
 def _stream(path: str, start: int, block_bytes: int) -> Iterator[bytes]:
-    compression = COMPRESSIONS.get(PurePosixPath(path).suffix)
+    compression = compression_of(path)
     with files.open_raw(path) as file:
         stream = pa.PythonFile(file, mode="r")
         # Arrow's reader, unlike Beam's own, fails where a compressed file was cut off.
@@ -270,7 +277,9 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
         start = line.encode()[:60]
-        raise _BadJsonError("bad_json", f"not JSON: {error}; the line starts with {start!r}") from error
+        in_lines = line.strip() in ("[", "{")
+        why = "a file holds one object on each line, not one over many lines" if in_lines else error
+        raise _BadJsonError("bad_json", f"not JSON: {why}; the line starts with {start!r}") from error
 
 
 def _json_value(record: Any, column: str) -> str | None:

@@ -6,10 +6,12 @@ import re
 import shlex
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -48,21 +50,38 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     Raises:
         PipelineFailed: with the error of the worker that failed; BadInput, where it is about the input.
     """
-    if any(flag.split("=")[0] == "--runner" for flag in beam_args):
-        pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
-    else:
-        # The error of a worker is raised here as well; Beam would also print its traceback, twice.
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
-        options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])
-        pipeline = beam.Pipeline(runner=_local_runner(run.num_workers, options), options=options)
-    build(pipeline)
+    with _sign_of_life() as sign:
+        if any(flag.split("=")[0] == "--runner" for flag in beam_args):
+            pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
+        else:
+            # The error of a worker is raised here as well; Beam would also print its traceback, twice.
+            logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
+            options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])
+            pipeline = beam.Pipeline(runner=_local_runner(run.num_workers, options, sign), options=options)
+        build(pipeline)
+        try:
+            with _workers_watched(sign):
+                pipeline.run().wait_until_finish()
+        except WorkerLost:
+            raise
+        except Exception as error:
+            raise _failure(error) from error
+
+
+@contextmanager
+def _sign_of_life() -> Iterator[str]:
+    """Yields the path of a file that is there while the workers are to go on."""
+    descriptor, path = tempfile.mkstemp(prefix="tokenmill-")
+    os.close(descriptor)
     try:
-        with _workers_watched():
-            pipeline.run().wait_until_finish()
-    except WorkerLost:
-        raise
-    except Exception as error:
-        raise _failure(error) from error
+        yield path
+    finally:
+        _delete(path)
+
+
+def _delete(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.remove(path)
 
 
 def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
@@ -87,12 +106,14 @@ def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
 _RUNNERS_HERE = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "PrismRunner")
 
 
-def _local_runner(num_workers: int, options: PipelineOptions) -> FnApiRunner:
+def _local_runner(num_workers: int, options: PipelineOptions, sign: str) -> FnApiRunner:
     if num_workers == 1:
         return FnApiRunner()
     # The runner's own multi_processing mode gives its workers no options, lets them log to the terminal, and leaves
-    # them running when the driver is killed.
-    command = f"exec {shlex.quote(sys.executable)} -m pipelines.runners"
+    # them running when the driver is killed. Ctrl-C goes to all processes of a terminal; here the driver alone
+    # acts on it.
+    program = f"{shlex.quote(sys.executable)} -m pipelines.runners {os.getpid()} {shlex.quote(sign)}"
+    command = f"trap '' INT; exec {program}"
     given = {
         name: value if isinstance(value, (bool, list)) else str(value)
         for name, value in options.get_all_options(drop_default=True).items()
@@ -105,19 +126,32 @@ def _local_runner(num_workers: int, options: PipelineOptions) -> FnApiRunner:
 
 
 @contextmanager
-def _workers_watched() -> Iterator[None]:
-    """Raises WorkerLost in the main thread when a worker process is lost; Beam's runner would wait for ever."""
+def _workers_watched(sign: str) -> Iterator[None]:
+    """Raises WorkerLost in the main thread when a worker process is lost; Beam's runner would wait for ever.
+
+    An interrupt (Ctrl-C) ends the workers first, for which the runner waits as well.
+    """
     lost: list[BaseException | None] = []
     previous = threading.excepthook
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        _delete(sign)
+        raise KeyboardInterrupt
 
     def on_thread_error(failure: threading.ExceptHookArgs) -> None:
         if failure.thread is not None and failure.thread.name == "run_worker":
+            if not os.path.exists(sign):
+                return
             lost.append(failure.exc_value)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         else:
             previous(failure)
 
     threading.excepthook = on_thread_error
+    if is_main:
+        signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     except KeyboardInterrupt as interrupt:
@@ -128,6 +162,8 @@ def _workers_watched() -> Iterator[None]:
         ) from interrupt
     finally:
         threading.excepthook = previous
+        if is_main:
+            signal.signal(signal.SIGINT, handler)
 
 
 def _failure(error: Exception) -> PipelineFailed:
@@ -143,18 +179,25 @@ def _failure(error: Exception) -> PipelineFailed:
 
 
 def work() -> None:
-    """Runs one worker process of the local runner, until the work is done or the driver is gone."""
+    """Runs one worker process of the local runner, until the work is done or the driver, or its sign, is gone."""
     logging.disable(logging.ERROR)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115  Beam prints tracebacks here that the driver gets anyway.
-    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
-    sdk_worker_main.main(sys.argv)
+    # The driver's id is told, not asked for: it may be gone before this process has loaded its modules.
+    driver, sign = int(sys.argv[1]), sys.argv[2]
+    threading.Thread(target=_end_with, args=[driver, sign], daemon=True).start()
+    try:
+        sdk_worker_main.main(sys.argv)
+    finally:
+        if os.getppid() != driver:
+            _delete(sign)
     # The driver waits for this process, and taking an interpreter apart takes it half a second.
     os._exit(0)
 
 
-def _end_with(driver: int) -> None:
-    while os.getppid() == driver:
+def _end_with(driver: int, sign: str) -> None:
+    while os.getppid() == driver and os.path.exists(sign):
         time.sleep(0.2)
+    _delete(sign)
     os._exit(1)
 
 

@@ -300,9 +300,14 @@ def read_token_counts(path: str) -> Int64s:
 
     Raises:
         FileNotFoundError: there are none.
+        ValueError: the file is not an array of NumPy.
     """
-    with files.open_raw(path if path.endswith(".npy") else files.join(path, TOKEN_COUNTS)) as file:
-        return np.asarray(np.load(file, allow_pickle=False))
+    path = path if path.endswith(".npy") else files.join(path, TOKEN_COUNTS)
+    with files.open_raw(path) as file:
+        try:
+            return np.asarray(np.load(file, allow_pickle=False))
+        except (ValueError, EOFError) as error:
+            raise ValueError(f"{path} is not an array of numbers as NumPy saves it; write it again") from error
 
 
 def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

@@ -57,7 +57,7 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     """
     training, settings = project.for_sweeping()
     files.use_flags(beam_args)
-    sources = find_files(project.corpus, with_fingerprints=False)
+    sources = find_files(project.corpus, project.outputs, with_fingerprints=False)
     # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
     with _console.status("counting the words of the sample"):

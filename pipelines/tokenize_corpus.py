@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
+from bpe_core.formats import TOKENIZER_FILE
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
 from pipelines.bucket_choice import choose_buckets, with_chosen_buckets
@@ -91,7 +92,7 @@ def preview_tokenizing(project: Project) -> Preview:
     """Returns what `run_tokenizing` would do now; writes nothing, takes no lock, and chooses no buckets."""
     settings = project.for_tokenizing()
     tokenizer = read_tokenizer(settings)
-    sources = find_files(project.corpus)
+    sources = find_files(project.corpus, project.outputs)
     plan = _plan(
         project,
         settings,
@@ -107,7 +108,7 @@ def _tokenize(
     project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock
 ) -> Tokenized:
     output = settings.output
-    sources = find_files(project.corpus)
+    sources = find_files(project.corpus, project.outputs)
     row_format = _row_format(settings, tokenizer, sources)
     choice = _choose_buckets(project, settings, sources, beam_args) if settings.buckets else None
     plan = _plan(project, settings, row_format, tokenizer, sources, choice)
@@ -162,6 +163,8 @@ def _plan(
     }
     if choice is not None:
         identity["bucket_choice"] = choice
+    if files.exists(files.join(settings.output, TOKENIZER_FILE)):
+        raise ValueError(f"{settings.output} holds a tokenizer; choose another shards.output, for the shards alone")
     return make_plan(settings, identity, sources, anew=project.run.overwrite)
 
 

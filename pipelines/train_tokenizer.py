@@ -18,6 +18,7 @@ from pipelines.fingerprints import sha256
 from pipelines.lock import OutputLock, new_run_id
 from pipelines.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
 from pipelines.merging import CHECKPOINT, learn
+from pipelines.plan import PLAN
 from pipelines.runners import run_pipeline
 from pipelines.word_counts import CountWords, count_corpus, find_word_counts, finish_word_counts, read_word_counts
 
@@ -37,6 +38,8 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     """
     _, train = project.for_training()
     files.use_flags(beam_args)
+    if files.exists(files.join(train.output, PLAN)):
+        raise ValueError(f"{train.output} holds training shards; choose another train.output, for the tokenizer alone")
     with OutputLock(train.output, new_run_id(), project.run.lock_seconds) as lock:
         for claim in lock.taken_over:
             _console.print(f"{train.output}: removed the lock of a dead run, {claim}")
@@ -46,7 +49,7 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
 def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
     settings, train = project.for_training()
     counts_folder = train.counts_folder
-    sources = [] if train.from_counts else find_files(project.corpus)
+    sources = [] if train.from_counts else find_files(project.corpus, project.outputs)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
     words = start.words if start else settings.words
     identity = {
@@ -59,8 +62,9 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
+        tokenizer = files.read_tokenizer(train.output)
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
-        return files.read_tokenizer(train.output)
+        return tokenizer
     if not train.from_counts:
         _count(project, words, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)

@@ -3,7 +3,7 @@ columns, the corpus and the tokenizer."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from pipelines.row_checks import ROW_ARRAYS, ROW_CHECKS, Bools, Rows
 from pipelines.shards import TOKEN_COUNTS, read_token_counts
 from pipelines.verify import Check, Status
 
+_AGAIN = "tokenmill tokenize makes them again"
 _FIELDS = ("tokenizer", "settings", "vocabulary", "inputs", "counts", "buckets", "shards")
 
 Document = tuple[str, int]
@@ -71,7 +72,7 @@ def verify_shards(
             changed = [_has_changed(output, shard)] if "sha256" in shard else []
             if checksums.add(changed, shard["path"]):
                 read.add(shard)
-    yield checksums.check("checksums", "shards", "the manifest has no checksums")
+    yield _check_checksums(output, checksums)
     yield read.checked_counts().check("counts", "shards and buckets")
     for name, tally in read.rows.items():
         absent = [column for column in ROW_CHECKS[name].columns if column in output.absent_columns]
@@ -143,9 +144,17 @@ def _check_files(output: _Output, there: Mapping[str, int]) -> Check:
     values = {"files": len(there), "missing": len(missing), "unlisted": len(unlisted)}
     if not missing and not unlisted:
         return Check("files", "pass", f"{len(there):,} files, as the manifest lists them", values)
-    parts = [f"{len(missing):,} are missing, the first is {missing[0]}"] if missing else []
+    parts = [f"{len(missing):,} are missing, the first is {missing[0]}; {_AGAIN}"] if missing else []
     parts += [f"{len(unlisted):,} are not in the manifest, the first is {unlisted[0]}"] if unlisted else []
     return Check("files", "fail", "; ".join(parts), values)
+
+
+def _check_checksums(output: _Output, tally: _Tally) -> Check:
+    recorded = any("sha256" in shard for shard in output.manifest["shards"])
+    check = tally.check("checksums", "shards", "no shard is there" if recorded else "the manifest has no checksums")
+    if check.status == "fail":
+        return replace(check, figure=f"{check.figure}; delete each such file, then {_AGAIN}")
+    return check
 
 
 def _has_changed(output: _Output, shard: Mapping[str, Any]) -> bool:
@@ -312,6 +321,7 @@ class _Sources:
         formats = {extent["path"]: extent["format"] for task in plan["tasks"].values() for extent in task}
         given = output.manifest["settings"]["corpus"]
         self._settings = {name: value for name, value in given.items() if not name.startswith("weight")}
+        self.are_named = output.settings.provenance
         self.found: dict[str, SourceFile] = {}
         self.gone: list[str] = []
         self.unreadable: list[str] = []
@@ -370,7 +380,8 @@ def _check_provenance(read: _ReadShards, sources: _Sources, may_be_gone: bool) -
     tally = read.unknown_sources
     values = {"rows": tally.number, "files": len(sources.found), "gone": len(sources.gone), "wrong": tally.wrong}
     if not tally.number:
-        return Check("provenance", "skip", "the shards do not name their sources (shards.provenance)", values)
+        nothing = "the shards do not name their sources (shards.provenance)"
+        return Check("provenance", "skip", "no shard could be read" if sources.are_named else nothing, values)
     wrong = []
     gone = f"{len(sources.gone):,} files are not there, the first is {sources.gone[0]}" if sources.gone else ""
     if gone and not may_be_gone:

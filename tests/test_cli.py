@@ -2,9 +2,11 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +233,10 @@ def test_a_tokenizer_that_is_not_there_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     assert exit_code(command, "--tokenizer", str(tmp_path), "1") == 2
-    assert capsys.readouterr().err == f"tokenmill: {tmp_path}/tokenizer.json: no such file\n"
+    assert capsys.readouterr().err == (
+        f"tokenmill: {tmp_path}/tokenizer.json: no such file; train the tokenizer first (tokenmill train), or name "
+        "another\n"
+    )
 
 
 def test_inspect_shows_characters_words_and_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,7 +343,7 @@ def test_a_config_file_that_is_not_there_or_not_yaml_is_named(
     assert capsys.readouterr().err == f"tokenmill: {path}: no such file\n"
     for content, message in [
         (b"corpus: [a", "is not YAML: while parsing a flow sequence"),
-        (b"\xff", "is not YAML: 'utf-8' codec can't decode byte 0xff in position 0"),
+        (b"\xff", "is not a text in UTF-8: 'utf-8' codec can't decode byte 0xff in position 0"),
         (b"", "holds no settings; start from one of the files in configs/"),
         (b"- a", "holds no settings; start from one of the files in configs/"),
     ]:
@@ -436,3 +441,90 @@ def test_verify_shows_the_first_difference(tmp_path: Path, capsys: pytest.Captur
     assert "ours         [257] [b'hug']" in printed
     assert "theirs       [256, 103]" in printed
     assert "code points  U+0068 U+0075 U+0067" in printed
+
+
+WAIT_SECONDS = 120
+
+
+def processes_of(group: int) -> list[str]:
+    """The processes of a group that have not ended."""
+    listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    lines = [line.split(maxsplit=2) for line in listed.splitlines()]
+    return [line[2] for line in lines if int(line[0]) == group and not line[1].startswith("Z")]
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: signal.Signals, tmp_path: Path) -> None:
+    command = ["-m", "pipelines.cli", "train", "--config", project_file(tmp_path), "--run.workers", "2"]
+    with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True) as job:
+        wait_for(lambda: any("pipelines.runners" in process for process in processes_of(job.pid)))
+        job.send_signal(number)
+        _, said = job.communicate(timeout=WAIT_SECONDS)
+    assert job.returncode == -number
+    wait_for(lambda: not processes_of(job.pid))
+    assert b"Traceback" not in said
+    assert (b"tokenmill: interrupted; the same command takes the work up again" in said) == (number == signal.SIGINT)
+    assert not (tmp_path / "tokenizer" / "_manifest.json").exists()
+
+
+@pytest.mark.parametrize("command", ["encode", "decode", "inspect"])
+def test_a_closed_standard_input_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert exit_code(command, "--tokenizer", byte_tokenizer(tmp_path)) == Outcome.BAD_INPUT
+    assert "there is no text, and standard input is closed" in capsys.readouterr().err
+
+
+def test_text_and_output_are_the_same_bytes_in_every_locale(tmp_path: Path) -> None:
+    folder = byte_tokenizer(tmp_path)
+    for locale in ({"LC_ALL": "C.UTF-8"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+
+        def said(*argv: str, locale: dict[str, str] = locale) -> bytes:
+            run = [sys.executable, "-m", "pipelines.cli", *argv]
+            return subprocess.run(run, cwd=ROOT, env={**os.environ, **locale}, capture_output=True, check=True).stdout
+
+        assert said("encode", "--tokenizer", folder, "\u00e9") == b"195 169\n"
+        assert said("corpus", "known-answers").decode().splitlines()[0] == next(known_answer_documents())[1]
+
+
+def test_a_tokenizer_that_is_not_there_or_damaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, message in (
+        (None, "no such file; train the tokenizer first (tokenmill train), or name another"),
+        (b"\xff", "is not a text in UTF-8: "),
+        (b'{"version', "this is not JSON: "),
+    ):
+        if content is not None:
+            (tmp_path / "tokenizer.json").write_bytes(content)
+        assert exit_code("encode", "--tokenizer", str(tmp_path), "a") == Outcome.BAD_INPUT
+        said = capsys.readouterr().err
+        assert said.startswith(f"tokenmill: {tmp_path}/tokenizer.json")
+        assert message in said
+
+
+def test_the_number_of_tokens_to_show_is_not_negative(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("audit", "--tokenizer", byte_tokenizer(tmp_path), "--show", "-1") == Outcome.BAD_INPUT
+    assert "--show is -1; give 0 or more" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_is_said_with_a_remedy() -> None:
+    with open("/dev/full", "wb") as full:
+        run = [sys.executable, "-m", "pipelines.cli", "corpus", "known-answers"]
+        ended = subprocess.run(run, cwd=ROOT, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == Outcome.FAILED
+    assert b"No space left on device; free some space and give the same command again\n" in ended.stderr
+
+
+def test_counts_by_id_that_are_no_array_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.npy").write_bytes(b"x")
+    given = ("--id-counts", str(tmp_path / "x.npy"))
+    assert exit_code("audit", "--tokenizer", byte_tokenizer(tmp_path), *given) == Outcome.BAD_INPUT
+    assert f"{tmp_path}/x.npy is not an array of numbers as NumPy saves it; write it again" in capsys.readouterr().err

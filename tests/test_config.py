@@ -1,6 +1,7 @@
 """Settings: where they come from, which one wins, and what is said about wrong ones."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,10 @@ def test_an_unknown_setting_is_refused_with_the_nearest_one(
         ),
         ({"tokenizer": {"kind": "word"}}, "tokenizer.kind: Input should be 'byte' or 'char', got 'word'"),
         ({"corpus": None}, "corpus: Input should be a valid dictionary or instance of Corpus, got None"),
-        ({"shards": {"output": "o", "carry": "lang"}}, "shards.carry: Input should be a valid tuple, got 'lang'"),
+        (
+            {"shards": {"output": "o", "carry": "lang"}},
+            "shards.carry: should be a list, as [first, second], got 'lang'",
+        ),
         (
             {"shards": {"output": "o", "bucket_lengths": [0, 8]}},
             "shards.bucket_lengths.0: Input should be greater than 0, got 0",
@@ -287,7 +291,10 @@ def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path,
     ("content", "message"),
     [
         (b"corpus: [a", r"project\.yaml is not YAML: while parsing a flow sequence"),
-        (b"corpus: {files: \xff}", r"project\.yaml is not YAML: 'utf-8' codec can't decode byte 0xff in position 16"),
+        (
+            b"corpus: {files: \xff}",
+            r"project\.yaml is not a text in UTF-8: 'utf-8' codec can't decode byte 0xff in position 16",
+        ),
         (b"", r"project\.yaml holds no settings; start from one of the files in configs/"),
         (b"# nothing but this\n", r"project\.yaml holds no settings"),
         (b"- corpus", r"project\.yaml holds no settings"),
@@ -436,7 +443,9 @@ def test_every_setting_has_a_description() -> None:
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "twice.yaml"
     path.write_text("corpus: {files: a, files: b}\n")
-    with pytest.raises(ValueError, match=r"twice\.yaml is not YAML: the key 'files' is given twice"):
+    with pytest.raises(
+        ValueError, match=r"twice\.yaml is not YAML: the key 'files' is given twice\n.*line 1, column 20"
+    ):
         load_project(str(path))
 
 
@@ -445,3 +454,46 @@ def test_a_column_carried_twice_is_refused(tmp_path: Path) -> None:
     path.write_text("corpus: {files: a}\nshards: {output: b, carry: [id, id]}\n")
     with pytest.raises(ValueError, match=r"shards: carry \['id', 'id'\] names a column twice"):
         load_project(str(path))
+
+
+def test_outputs_are_apart(tmp_path: Path) -> None:
+    shards = {"output": f"{tmp_path}/out/", "tokenizer": "x"}
+    project = load_project(settings_file(tmp_path, train={"output": f"{tmp_path}/out"}, shards=shards))
+    message = f"train.output and shards.output are both '{tmp_path}/out'; give each a folder of its own"
+    for use in (project.for_training, project.for_tokenizing):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            use()
+
+
+@pytest.mark.parametrize("lengths", [[0], [8, "a"]])
+def test_one_wrong_item_is_one_thing_to_correct(tmp_path: Path, lengths: list[Any]) -> None:
+    said = complaint(tmp_path, shards={"output": "o", "bucket_lengths": lengths})
+    assert said.startswith(f"shards.bucket_lengths.{len(lengths) - 1}: Input should be")
+    assert "\n" not in said
+
+
+def test_what_should_be_a_list_is_asked_for_as_one(tmp_path: Path) -> None:
+    said = complaint(tmp_path, shards={"output": "o", "carry": "lang"})
+    assert said == "shards.carry: should be a list, as [first, second], got 'lang'"
+    said = complaint(tmp_path, shards={"output": "o", "bucket_lengths": []})
+    assert said.startswith("shards.bucket_lengths: Tuple should have at least 1 item")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "TOKENMILL_SHARDS__BUCKET_LENGTHS",
+            "4,8",
+            "'4,8' is not JSON; write a list as [8, 16], with texts in double quotes",
+        ),
+        ("TOKENMILL_SHARD__LABELS", "true", "shard: no such setting; did you mean shards?"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    path = settings_file(tmp_path, shards={"output": "o"})
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=re.escape(f"the environment: 1 setting to correct\n  {name}: {message}")):
+        load_project(path)

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config import Corpus
-from pipelines.corpus import Extent, SourceFile, find_files, plan_tasks
+from pipelines.corpus import Extent, SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.documents import Batch, read_task
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -658,3 +658,75 @@ def test_every_whole_line_before_the_break_of_a_compressed_file_is_kept(tmp_path
     assert documents.counts["documents"] == num_kept + 1
     whole = written(tmp_path / f"b.txt{suffix}", content)
     assert read(whole, text_document="line").texts == lines
+
+
+def test_the_case_of_a_name_does_not_matter(tmp_path: Path) -> None:
+    assert read(written(tmp_path / "A.JSONL.GZ", gzip.compress(b'{"text": "a"}'))).texts == ["a"]
+    with pytest.raises(ValueError, match=r"B\.TXT\.BZ2: a compressed file of 0 bytes was cut off"):
+        read(written(tmp_path / "B.TXT.BZ2", b""))
+
+
+def test_what_a_folder_passes_over_for_its_format_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("a.txt", "b.jsonl.xz", "sub/c.csv", ".d.csv", "_e.csv", "_SUCCESS"):
+        written(tmp_path / name, b"x")
+    assert found(tmp_path, "") == ["a.txt"]
+    assert caplog.messages == [
+        f"{tmp_path}: passed over 2 files, from whose names no format follows; the first is {tmp_path}/b.jsonl.xz"
+    ]
+    caplog.clear()
+    assert found(tmp_path, "", format="text") == ["a.txt", "b.jsonl.xz", "sub/c.csv"]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("pattern", ["", "**.txt"])
+def test_files_of_an_output_are_no_corpus(tmp_path: Path, pattern: str) -> None:
+    written(tmp_path / "a.txt", b"a")
+    corpus = Corpus(files=(f"{tmp_path}/{pattern}",))
+    outputs = {"shards.output": f"{tmp_path}/out/"}
+    written(tmp_path / "outer.txt", b"a")
+    assert len(find_files(corpus, outputs)) == 2
+    written(tmp_path / "out" / "b.txt", b"b")
+    with pytest.raises(ValueError, match=r"corpus\.files: .*/out/b\.txt is matched, which is in shards\.output, "):
+        find_files(corpus, outputs)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], names=["text", "x", "x"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet: there are two columns 'x', and nobody can say which is meant"):
+        read(tmp_path / "a.parquet", text_column="x")
+    sources = find_files(Corpus(files=(str(tmp_path / "a.parquet"),)))
+    with pytest.raises(ValueError, match=r"a\.parquet: there are two columns 'x'"):
+        carried_schema(sources, ["x"])
+
+
+def test_links_that_are_not_followed_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    written(tmp_path / "in" / "a.txt", b"a")
+    written(tmp_path / "other" / "b.txt", b"b")
+    (tmp_path / "in" / "folder").symlink_to(tmp_path / "other")
+    (tmp_path / "in" / "dead.txt").symlink_to("nowhere")
+    (tmp_path / "in" / "file.txt").symlink_to(tmp_path / "other" / "b.txt")
+    for pattern in ("in", "in/**.txt"):
+        caplog.clear()
+        assert found(tmp_path, pattern) == ["in/a.txt", "in/file.txt"]
+        assert sorted(caplog.messages) == [
+            f"{tmp_path}/in/{name}: passed over, a symbolic link to {target}; name what is meant in corpus.files"
+            for name, target in (("dead.txt", "nowhere"), ("folder", tmp_path / "other"))
+        ]
+    caplog.clear()
+    assert found(tmp_path, "in/*.txt") == ["in/a.txt", "in/file.txt"]
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    assert found(tmp_path, "link") == ["link/b.txt"]
+    assert caplog.messages == []
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match=r"a\.txt is a pipe or a device, which cannot be read twice"):
+        found(tmp_path, "a.txt")
+
+
+@pytest.mark.parametrize("content", ['[\n {"text": "a"}\n]', '{\n "text": "a"\n}'])
+def test_json_over_many_lines_is_refused_as_that(tmp_path: Path, content: str) -> None:
+    with pytest.raises(ValueError, match="line 1: not JSON: a file holds one object on each line, not one over many"):
+        read(written(tmp_path / "a.json", content.encode()))

@@ -228,3 +228,16 @@ def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -
     spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
     if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
         assert 4 * loop._state[NUM_LISTED] <= stated
+
+
+@pytest.mark.parametrize("count", [1.5, "3", 2**64, None])
+def test_counts_that_are_no_whole_numbers_are_refused(count: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="give whole numbers of up to 64 bits"):
+        learn_merges({"hug": count}, num_merges=1)
+
+
+def test_counts_that_64_bits_cannot_hold_together_are_refused() -> None:
+    held = learn_merges({"ab": 2**61, "cd": 2**60}, num_merges=1)
+    assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**61])
+    with pytest.raises(ValueError, match="more than 64 bits count; divide all counts by one number"):
+        learn_merges({"aab": 2**62, "aac": 2**62}, num_merges=1)

@@ -30,6 +30,7 @@ from pipelines.manifest import read_json
 from pipelines.runners import PipelineFailed
 from pipelines.shards import RowFormat, TaskOutput
 from pipelines.tokenize_corpus import tokenize_corpus
+from pipelines.train_tokenizer import train_tokenizer
 
 SPECIAL_TOKENS: dict[str, str | list[str]] = {"bos": "<bos>", "eos": "<eos>", "pad": "<pad>"}
 WORDS = (
@@ -1030,3 +1031,18 @@ def test_a_worker_that_is_killed_ends_the_run_with_a_message(
     assert driver.all_end_within(10)
     tokenize_corpus(settings)
     assert contents(output) == unbroken
+
+
+def test_a_tokenizer_and_shards_are_not_put_into_one_folder(tokenizer: Path, tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path / "corpus")
+    for again in ({}, {"overwrite": True}):
+        with pytest.raises(ValueError, match=r"holds a tokenizer; choose another shards\.output"):
+            tokenize_corpus(project(corpus, tokenizer, tokenizer, run=again))
+    output = tmp_path / "out"
+    tokenize_corpus(project(corpus, tokenizer, output))
+    before = sorted(output.rglob("*"))
+    content = {"corpus": {"files": [str(corpus)]}, "tokenizer": {"vocab_size": 300}, "train": {"output": str(output)}}
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=r"holds training shards; choose another train\.output"):
+            train_tokenizer(Project.model_validate({**content, "run": {"overwrite": overwrite}}))
+    assert sorted(output.rglob("*")) == before

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -770,3 +771,72 @@ def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
     loaded = Tokenizer.load(tmp_path)
     assert list(loaded.special_roles) == ["pad", "unk", "bos"]
     assert loaded.fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        (
+            lambda t: t.encode(b"hug"),
+            TypeError,
+            r"text is bytes (b'hug'), not str; pass it to encode_bytes, or decode it",
+        ),
+        (lambda t: t.encode(None), TypeError, "text is NoneType (None), not str; convert it first"),
+        (lambda t: t.encode_with_offsets(b"hug"), TypeError, "text is bytes"),
+        (lambda t: t.tokenize(pa.scalar("hug")), TypeError, "text is StringScalar"),
+        (lambda t: t.encode_batch(["hug"]), TypeError, "texts are a list, not an Arrow array; pass pyarrow.array("),
+        (lambda t: t.encode_bytes("hug"), TypeError, "data are str, not bytes; texts go to encode"),
+        (lambda t: t.encode_words(pa.array(["hug", None])), ValueError, "1 of 2 words are null; leave them out"),
+        (lambda t: t.decode([1.0]), TypeError, "the id 1.0 is float, not a whole number"),
+        (lambda t: t.decode(["1"]), TypeError, "the id '1' is str, not a whole number"),
+        (lambda t: t.decode([None]), TypeError, "the id None is NoneType, not a whole number"),
+        (lambda t: t.tokens(np.array([[1, 2]])), TypeError, "the id array([1, 2]) is ndarray, not a whole number"),
+        (lambda t: t.decode_batch(pa.array([[1, None]])), TypeError, "the id None is NoneType"),
+        (lambda t: type(t).train(["hug", None], num_merges=1), TypeError, "a text is NoneType (None), not str"),
+        (lambda t: type(t).train([b"hug"], num_merges=1), TypeError, "a text is bytes (b'hug'), not str"),
+        (lambda t: type(t).train(["hug"], num_merges=-3), ValueError, "num_merges is -3; give 0 or more"),
+        (
+            lambda t: type(t).train(["hug"], num_merges=3, max_token_length=0),
+            ValueError,
+            "max_token_length is 0; give 1 or more, or leave it out",
+        ),
+        (
+            lambda t: type(t).train(["hug"], kind="char", num_merges=3, limit_alphabet=0),
+            ValueError,
+            "limit_alphabet is 0; give 1 or more, or leave it out",
+        ),
+        (
+            lambda t: type(t).train(["a"], num_merges=1, pattern="gtp2"),
+            ValueError,
+            "pattern 'gtp2' is none of whitespace",
+        ),
+        (lambda t: type(t).train(["a"], num_merges=1, pattern=""), ValueError, "pattern '' is none of whitespace"),
+        (
+            lambda t: type(t).train(["a"], num_merges=1, special_tokens=["<e>"]),
+            ValueError,
+            "special tokens are ['<e>']; give role and spelling, as {'eos': '<|endoftext|>'}",
+        ),
+        (
+            lambda t: type(t).train(["a"], num_merges=1, special_tokens={"eos": 3}),
+            ValueError,
+            "special token role 'eos' is given 3; only",
+        ),
+        (
+            lambda t: type(t).train(["a"], num_merges=1, special_tokens={"eos": "\ud800"}),
+            ValueError,
+            r"the special token '\ud800' holds surrogates",
+        ),
+        (lambda t: type(t).from_json("{"), ValueError, "tokenizer.json: this is not JSON: "),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_by_name(use: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        use(Tokenizer.train(["hug pug hug"], vocab_size=258))
+
+
+def test_ids_of_numpy_and_arrow_and_texts_of_numpy_are_taken() -> None:
+    tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)
+    assert tokenizer.encode(np.str_("hug")) == [257]
+    assert tokenizer.decode(np.array([104, 256], np.uint16)) == "hug"
+    assert tokenizer.tokens(np.array([104])) == [b"h"]
+    assert tokenizer.decode(pa.array([104, 256])) == "hug"

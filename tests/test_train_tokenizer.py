@@ -452,7 +452,7 @@ def test_a_run_that_lost_its_lock_writes_no_tokenizer(
         return learn_merges(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(job, "learn_merges", learn_and_lose_the_lock)
+        patch.setattr(merging, "learn_merges", learn_and_lose_the_lock)
         with pytest.raises(LockLost, match="another run took its place"):
             train_tokenizer(settings)
     assert {path.name for path in output.iterdir()} == {"word_counts"}
@@ -769,3 +769,19 @@ def test_pairs_that_run_out_are_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert tokenizer.vocab_size == 256 + 2 + 2
     assert "2 merges, no pairs are left, short of the 400 entries asked for" in capsys.readouterr().err
     assert Counter(read_json(f"{tmp_path}/out/_manifest.json")["merges"]["counts"]) == {2: 1, 1: 1}
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_corpus_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.txt").write_text("hug")
+    monkeypatch.setattr(job, "run_pipeline", lambda *_: pytest.fail("the corpus was counted"))
+    with pytest.raises(NotADirectoryError, match=r"a\.txt"):
+        train_tokenizer(project(tmp_path / "a.txt", tmp_path / "a.txt"))
+
+
+def test_a_corpus_without_words_leaves_no_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(ValueError, match="there is nothing to train on"):
+        train_tokenizer(project(tmp_path / "a.txt", tmp_path / "out"))
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"word_counts"}

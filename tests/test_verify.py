@@ -14,7 +14,8 @@ from test_audit import with_merges
 
 from bpe_core import Tokenizer
 from pipelines import cli, corpus, verify
-from pipelines.config import Project
+from pipelines.comparison import compare_ids
+from pipelines.config import Corpus, Project
 from pipelines.fingerprints import How, file_fingerprint
 from pipelines.train_tokenizer import train_tokenizer
 from pipelines.verify import Check, self_checks
@@ -416,3 +417,11 @@ def test_a_tokenizer_that_was_never_trained_is_no_failed_check(
         cli.main(["verify", "--config", str(config)])
     assert ended.value.code == 2
     assert "tokenizer.json: no such file" in capsys.readouterr().err
+
+
+def test_a_reference_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    reference = str(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no file that the library tokenizers can read: "):
+        compare_ids(Tokenizer.train(["hug"], num_merges=1), "hf", Corpus(sample="known-answers"), reference)

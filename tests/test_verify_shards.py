@@ -296,7 +296,9 @@ def test_a_changed_byte_fails_the_checksum(home: Path, padded: Path) -> None:
     path.write_bytes(content)
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"checksums"}
-    assert checks["checksums"].figure.endswith(f"; the first is bucket=32/{path.name}")
+    assert checks["checksums"].figure.endswith(
+        f"; the first is bucket=32/{path.name}; delete each such file, then tokenmill tokenize makes them again"
+    )
     assert checks["token counts"].status == "skip"
 
 
@@ -312,6 +314,16 @@ def test_missing_and_unlisted_files_are_found(home: Path, padded: Path) -> None:
     }
     assert f"the first is {path};" in checks["files"].figure
     assert checks["files"].figure.endswith("part-stray.parquet")
+
+
+def test_where_no_shard_is_there_that_is_the_reason(home: Path, padded: Path) -> None:
+    for path in padded.glob("bucket=*/*"):
+        path.unlink()
+    checks = verify(home, padded)
+    assert failed(checks) == {"files"}
+    assert "; tokenmill tokenize makes them again" in checks["files"].figure
+    assert checks["checksums"].figure == "no shard is there"
+    assert checks["provenance"].figure == checks["mask"].figure == "no shard could be read"
 
 
 def test_totals_of_the_manifest_are_checked(home: Path, padded: Path) -> None:
