@@ -144,7 +144,10 @@ def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words6
             start = ends[2 * word]
         end = ends[np.uint64(stride * word + stride - 1)]
         low, high, mixed = word_key(data, start, end - start)
-        prefetch(slots, 4 * np.int64(mixed & last))
+        # Two slots are a line of memory; in a full table many a word lies in the next line.
+        slot = 4 * np.int64(mixed & last)
+        prefetch(slots, slot)
+        prefetch(slots, slot + 8)
         place = np.uint64(word)
         lows[place], highs[place], mixeds[place] = low, high, mixed
         start = end

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import BinaryIO, cast
+from weakref import WeakValueDictionary
 
 from apache_beam.io.filesystem import CompressionTypes, FileMetadata, FileSystem
 from apache_beam.io.filesystems import FileSystems
@@ -17,6 +18,9 @@ from pipelines.object_storage import S3
 
 TEMPORARY = "_temporary"
 """The folder, inside an output folder, of files that are still being written. Readers of Parquet folders skip it."""
+
+_in_use: WeakValueDictionary[tuple[str, str, str | None], Tokenizer] = WeakValueDictionary()
+"""Tokenizers that this process uses, by what they were read from: the local runner's worker is the driver's process."""
 
 if FileSystems._pipeline_options is None:  # In a worker, Beam has set those of the job by now.
     FileSystems.set_options(PipelineOptions([]))
@@ -123,7 +127,12 @@ def read_tokenizer(
         )
     beside = [join(FileSystems.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
     roles = next((read_text(path) for path in beside if exists(path)), None)
-    return Tokenizer.from_json(read_text(file), roles, source=file)
+    content = read_text(file)
+    tokenizer = _in_use.get((file, content, roles))
+    if tokenizer is None:
+        tokenizer = Tokenizer.from_json(content, roles, source=file)
+        _in_use[file, content, roles] = tokenizer
+    return tokenizer
 
 
 def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mapping[str, Mapping[str, int]]) -> Tokenizer:

@@ -65,3 +65,10 @@ def test_tables_that_are_no_vocabulary_are_named(paths: dict[str, str]) -> None:
     vocab.unlink()
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json: no such file"):
         read_tokenizer(paths["tables"], "gpt2")
+
+
+def test_a_tokenizer_in_use_is_read_once_and_a_changed_one_anew(paths: dict[str, str], tmp_path: Path) -> None:
+    first = read_tokenizer(paths["own"])
+    assert read_tokenizer(paths["own"]) is first
+    Tokenizer.train([TEXT], pattern="gpt2", vocab_size=260).save(tmp_path / "own")
+    assert read_tokenizer(paths["own"]).vocab_size == 260
