@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bpe_core.kernels import Int32s, Int64s, kernel
+from bpe_core.kernels import Int32s, Int64s, copy_items, lean_kernel
 
 OnOverflow = Literal["split", "truncate", "drop"]
 
@@ -60,31 +60,49 @@ def add_ends(ids: pa.ListArray, begin: int | None, end: int | None) -> tuple[Int
     The starts are one more than there are documents. A document without ids stays without.
     """
     offsets = np.asarray(ids.offsets).astype(np.int64)
-    values = np.asarray(ids.values)
-    return _add_ends(values, offsets, -1 if begin is None else begin, -1 if end is None else end)
-
-
-@kernel
-def _add_ends(values: Int32s, offsets: Int64s, begin: int, end: int) -> tuple[Int32s, Int64s]:
-    extra = (1 if begin >= 0 else 0) + (1 if end >= 0 else 0)
-    starts = np.zeros(offsets.size, np.int64)
-    for d in range(offsets.size - 1):
-        size = offsets[d + 1] - offsets[d]
-        starts[d + 1] = starts[d] + size + (extra if size > 0 else 0)
+    sizes = np.diff(offsets)
+    sizes[sizes > 0] += (begin is not None) + (end is not None)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
     around = np.empty(starts[-1], np.int32)
+    _add_ends(np.asarray(ids.values), offsets, -1 if begin is None else begin, -1 if end is None else end, around)
+    return around, starts
+
+
+@lean_kernel
+def _add_ends(values: Int32s, offsets: Int64s, begin: int, end: int, around: Int32s) -> None:
+    at = 0
     for d in range(offsets.size - 1):
-        at = starts[d]
         if offsets[d + 1] == offsets[d]:
             continue
         if begin >= 0:
             around[at] = begin
             at += 1
-        for i in range(offsets[d], offsets[d + 1]):
-            around[at] = values[i]
-            at += 1
+        copy_items(values, offsets[d], offsets[d + 1], around, at)
+        at += offsets[d + 1] - offsets[d]
         if end >= 0:
             around[at] = end
-    return around, starts
+            at += 1
+
+
+def take_lists(lists: pa.LargeListArray, rows: Int64s) -> pa.LargeListArray:
+    """Returns some of the lists of int32, in the order given, as Arrow's `take` does but twice as fast.
+
+    >>> take_lists(pa.array([[1, 2], [], [3]], pa.large_list(pa.int32())), np.array([2, 0])).to_pylist()
+    [[3], [1, 2]]
+    """
+    offsets = np.asarray(lists.offsets)
+    starts = np.concatenate([[0], np.cumsum(offsets[rows + 1] - offsets[rows])])
+    taken = np.empty(starts[-1], np.int32)
+    _take_lists(np.asarray(lists.values), offsets, rows, taken)
+    return pa.LargeListArray.from_arrays(pa.array(starts), pa.array(taken))
+
+
+@lean_kernel
+def _take_lists(values: Int32s, offsets: Int64s, rows: Int64s, taken: Int32s) -> None:
+    at = 0
+    for row in rows:
+        copy_items(values, offsets[row], offsets[row + 1], taken, at)
+        at += offsets[row + 1] - offsets[row]
 
 
 def bucket_of(lengths: npt.ArrayLike, bucket_lengths: Sequence[int]) -> Int64s:
@@ -112,7 +130,9 @@ def pad_rows(
     longest = int(np.diff(offsets).max(initial=0))
     if longest > length:
         raise ValueError(f"a row of {longest} ids does not fit a bucket of {length}; cut the rows first")
-    ids, mask = _pad(np.asarray(array.values), offsets, length, pad_id)
+    num_places = (offsets.size - 1) * length
+    ids, mask = np.full(num_places, pad_id, np.int32), np.zeros(num_places, np.int8)
+    _pad(np.asarray(array.values), offsets, length, ids, mask)
     return fixed_lists(ids, length), fixed_lists(mask, length)
 
 
@@ -130,15 +150,10 @@ def fixed_lists(values: np.ndarray, length: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 
-@kernel
-def _pad(values: Int32s, offsets: Int64s, length: int, pad_id: int) -> tuple[Int32s, npt.NDArray[np.int8]]:
-    num_rows = offsets.size - 1
-    ids = np.full(num_rows * length, pad_id, np.int32)
-    mask = np.zeros(num_rows * length, np.int8)
-    for row in range(num_rows):
+@lean_kernel
+def _pad(values: Int32s, offsets: Int64s, length: int, ids: Int32s, mask: npt.NDArray[np.int8]) -> None:
+    for row in range(offsets.size - 1):
         at = row * length
-        for i in range(offsets[row], offsets[row + 1]):
-            ids[at] = values[i]
-            mask[at] = 1
-            at += 1
-    return ids, mask
+        copy_items(values, offsets[row], offsets[row + 1], ids, at)
+        for i in range(offsets[row + 1] - offsets[row]):
+            mask[at + i] = 1

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines import files
-from pipelines.buckets import Rows, add_ends, bucket_of, cut_rows
+from pipelines.buckets import Rows, add_ends, bucket_of, cut_rows, take_lists
 from pipelines.config import Shards
 from pipelines.documents import Batch
 from pipelines.order import copy_numbers, draw, shuffled
@@ -170,4 +170,6 @@ def _bucketed(segments: Iterable[pa.Table], bucket_lengths: Sequence[int]) -> It
     for table in segments:
         buckets = bucket_of(pc.list_value_length(table["ids"]), bucket_lengths)
         for index in np.unique(buckets):
-            yield bucket_lengths[index], table.take(pa.array(np.flatnonzero(buckets == index)))
+            rows = np.flatnonzero(buckets == index)
+            columns = {name: table[name].take(pa.array(rows)) for name in table.column_names if name != "ids"}
+            yield bucket_lengths[index], pa.table({"ids": take_lists(table["ids"].chunk(0), rows), **columns})
