@@ -49,7 +49,7 @@ UNKNOWN = -3
 """A character without a symbol is `UNKNOWN - code point` among the symbols of a word."""
 
 _LONGEST_WORD_KEPT = SCAN_LIMIT - 1  # bytes: of one symbol each, with a marker that stands apart
-_MOST_BYTES_KEPT = 1 << 28  # of words of more than 15 bytes
+_MOST_BYTES_KEPT = 1 << 28
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
 _RUN = 1024
@@ -75,6 +75,8 @@ class Cache(NamedTuple):
     words: WordTable
     ids: Int32s
     used: Int64s  # of `ids`
+    most_words: int  # A cache of more is full,
+    most_bytes: int  # and so is one with more of words of over 15 bytes.
 
 
 class Room(NamedTuple):
@@ -260,14 +262,17 @@ def _encode_run(
         word += 1
 
 
+@lean_kernel
+def _is_full(cache: Cache) -> Any:
+    return cache.words.used[USED] > cache.most_words or cache.words.used[POOL_USED] > cache.most_bytes
+
+
 @lean_part
 def _has_room(memory: Memory, num_bytes: Any) -> Any:
     """Whether there is room for a run of words of so many bytes, and the cache has not grown too large."""
     cache, room = memory
-    used = cache.words.used
-    is_full = used[USED] > _MOST_WORDS_KEPT or used[POOL_USED] > _MOST_BYTES_KEPT
     return (
-        not is_full
+        not _is_full(cache)
         and has_room(cache.words, _RUN, num_bytes)
         and cache.used[0] + num_bytes + _RUN <= cache.ids.size
         and num_bytes + 2 * _RUN + 1 <= room.symbols.size
@@ -356,16 +361,12 @@ class Encoder:
         text_ids = np.empty(first_end.size, np.int64)
         memory = self._memories.pop() if self._memories else Memory(_copied(self._first_cache), _new_room())
         done = np.zeros(4, np.int64)
-        while True:
+        while done[_ENDS] < ends.size:
             first = int(done[_ENDS])
-            start = ends[first - 1] if first > 0 else offsets[0]
-            _encode(done, start, data, ends, first_end, stride, self._spelling, self._merging, memory, ids, text_ids)
-            first = int(done[_ENDS])
-            if first == ends.size:
-                break
             start = ends[first - 1] if first > 0 else offsets[0]
             stop = ends[min(first + stride * _RUN, ends.size) - 1]
             memory = self._with_room(memory, _most_kept(start, stop), int(done[_LINKS]))
+            _encode(done, start, data, ends, first_end, stride, self._spelling, self._merging, memory, ids, text_ids)
         self._memories.append(memory)
         num_ids = int(done[_IDS])
         text_ids[done[_TEXTS] :] = num_ids
@@ -374,15 +375,14 @@ class Encoder:
     def _with_room(self, memory: Memory, num_bytes: int, num_links: int) -> Memory:
         """Returns memory with room for a run of words of so many bytes; a cache that is too large is begun anew."""
         cache, room = memory
-        used = cache.words.used
-        if used[USED] > _MOST_WORDS_KEPT or used[POOL_USED] > _MOST_BYTES_KEPT:
+        if _is_full(cache):
             cache = _copied(self._first_cache)
         words = with_room(cache.words, _RUN, num_bytes)
         ids = grown(cache.ids, cache.used[0] + num_bytes + _RUN)
         if num_links > room.links.after.size:
             room = room._replace(links=new_links(num_links))
         symbols = grown(room.symbols, num_bytes + 2 * _RUN + 1)
-        return Memory(Cache(words, ids, cache.used), room._replace(symbols=symbols))
+        return Memory(cache._replace(words=words, ids=ids), room._replace(symbols=symbols))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_memories": []}
@@ -397,7 +397,8 @@ def _cache_of(words: Mapping[bytes, int]) -> Cache:
     data, offsets = flat_bytes(pa.array(list(words), pa.large_binary()))
     table = with_room(new_word_table(), len(words), data.size)
     _put_words(data, offsets, np.array(list(words.values()), np.int32), table)
-    return Cache(table, np.empty(0, np.int32), np.zeros(1, np.int64))
+    most_words, most_bytes = max(_MOST_WORDS_KEPT, 2 * len(words)), max(_MOST_BYTES_KEPT, 2 * data.size)
+    return Cache(table, np.empty(0, np.int32), np.zeros(1, np.int64), most_words, most_bytes)
 
 
 @lean_kernel
@@ -414,7 +415,8 @@ def _put_words(data: Int8s, offsets: Int64s, ids: Int32s, table: WordTable) -> N
 
 def _copied(cache: Cache) -> Cache:
     slots, pool, used = cache.words
-    return Cache(WordTable(slots.copy(), pool.copy(), used.copy()), cache.ids.copy(), cache.used.copy())
+    words = WordTable(slots.copy(), pool.copy(), used.copy())
+    return cache._replace(words=words, ids=cache.ids.copy(), used=cache.used.copy())
 
 
 def _new_room() -> Room:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, learn_merges
+from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, encoder, learn_merges
 from bpe_core.alphabet import MARKER
 from bpe_core.word_merging import (
     MOST_SYMBOLS,
@@ -265,6 +266,33 @@ def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
     fresh = Tokenizer.from_json(tokenizer.files()["tokenizer.json"])
     for batch in (batches[0], batches[-1]):
         assert tokenizer.encode_batch(batch).equals(fresh.encode_batch(batch))
+
+
+@pytest.mark.parametrize("kind", ["byte", "char"])
+def test_words_around_the_longest_that_is_kept(kind: Any) -> None:
+    merges = learn_merges({"aab": 3, "ab": 2, "b": 1}, num_merges=3, kind=kind)
+    tokenizer = Tokenizer.from_merges(merges, words=Words(r"\S+") if kind == "byte" else blank_words())
+    numbers = np.random.default_rng(7)
+    texts = ["".join(numbers.choice(["a", "b"], size)) for size in (5, 509, 510, 511, 512, 700, 3, 5000, 511)]
+    expected = [slow.encode(slow.spell(text.encode(), kind), slow_merges(merges)) for text in texts]
+    spelled = [[token if kind == "byte" else token.decode() for token, _ in tokens] for tokens in expected]
+    for order in (1, -1, 1):  # Longer ones before shorter, and all of them known.
+        ids = tokenizer.encode_batch(pa.array(texts[::order])).to_pylist()
+        assert [tokenizer.tokens(of_text) for of_text in ids] == spelled[::order]
+
+
+def test_a_vocabulary_of_whole_words_larger_than_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    letters = np.random.default_rng(3).integers(97, 123, (3000, 5), np.uint8)
+    words = sorted({b" " + row.tobytes() for row in letters})
+    plain = Tokenizer.train(["the cat"], num_merges=2)
+    tokens = [*plain.token_bytes(), *words]
+    model = replace(plain.model, tokens=tokens, ignore_merges=True)
+    monkeypatch.setattr(encoder, "_MOST_WORDS_KEPT", 100)
+    tokenizer = Tokenizer(model)
+    text = b"".join(words).decode()
+    for _ in range(3):
+        assert tokenizer.encode(text) == list(range(len(tokens) - len(words), len(tokens)))
+        tokenizer.encode(" ".join(map(str, range(100000, 104000))))
 
 
 def test_batches_of_nothing() -> None:
