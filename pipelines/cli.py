@@ -14,6 +14,7 @@ from pipelines import commands
 from pipelines.comparison import Library
 from pipelines.jobs import outcome_of, run_job
 from pipelines.lock import Locked, LockLost
+from pipelines.manifest import versions
 from pipelines.outcome import EXIT_CODES, Outcome
 from pipelines.runners import PipelineFailed, WorkerLost
 
@@ -72,7 +73,13 @@ def _fail(error: Exception, outcome: Outcome) -> NoReturn:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tokenmill", description="Learn a BPE tokenizer; write training shards.")
+    parser = argparse.ArgumentParser(
+        prog="tokenmill",
+        description="Learn a BPE tokenizer; write training shards.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    told = "\n".join(f"{name} {version}" for name, version in versions().items())
+    parser.add_argument("--version", action="version", version=told, help="print the versions and exit")
     parsers = parser.add_subparsers(required=True, metavar="command")
     _add_jobs(parsers)
     _add_corpus(parsers)

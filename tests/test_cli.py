@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,13 @@ def project_file(tmp_path: Path, **sections: Any) -> str:
     path = tmp_path / "project.yaml"
     path.write_text(yaml.safe_dump(content))
     return str(path)
+
+
+def test_versions_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("--version") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert f"tokenmill {version('tokenmill')}" in lines
+    assert "unicode 16.0.0" in lines
 
 
 def test_train_and_tokenize_the_quickstart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
