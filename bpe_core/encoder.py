@@ -299,6 +299,8 @@ def _encode(
     while done[_ENDS] < ends.size:
         first, before, text = done[_ENDS], done[_IDS], done[_TEXTS]
         stop = min(first + run, ends.size)
+        if before + _most_ids(start, ends[stop - 1]) > ids.size:
+            return
         if not _has_room(memory, _most_kept(start, ends[stop - 1])):
             return
         run_ends, found = ends[first:stop], room.found[: (stop - first) // stride]
@@ -319,6 +321,15 @@ def _encode(
 def _most_kept(start: Any, stop: Any) -> Any:
     """Returns how many bytes of a run of words the cache may take."""
     return min(stop - start, _RUN * _LONGEST_WORD_KEPT)
+
+
+@lean_kernel
+def _most_ids(start: Any, stop: Any) -> Any:
+    """Returns how many places the ids of a run of words may take.
+
+    A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
+    """
+    return stop - start + _RUN + _IDS_IN_SLOT
 
 
 class Encoder:
@@ -355,9 +366,7 @@ class Encoder:
         A character without a symbol is `UNKNOWN - code point` among the ids.
         """
         ends, first_end, stride = cut
-        # A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
-        num_markers = ends.size // stride if self._spelling.marker >= 0 else 0
-        ids = np.empty(data.size + num_markers + _IDS_IN_SLOT, np.int32)
+        ids = np.empty(data.size // 3 + _RUN, np.int32)  # Most tokens are longer; where not, the array grows.
         text_ids = np.empty(first_end.size, np.int64)
         memory = self._memories.pop() if self._memories else Memory(_copied(self._first_cache), _new_room())
         done = np.zeros(4, np.int64)
@@ -366,6 +375,7 @@ class Encoder:
             start = ends[first - 1] if first > 0 else offsets[0]
             stop = ends[min(first + stride * _RUN, ends.size) - 1]
             memory = self._with_room(memory, _most_kept(start, stop), int(done[_LINKS]))
+            ids = grown(ids, int(done[_IDS]) + _most_ids(start, stop))
             _encode(done, start, data, ends, first_end, stride, self._spelling, self._merging, memory, ids, text_ids)
         self._memories.append(memory)
         num_ids = int(done[_IDS])

@@ -43,13 +43,30 @@ _OWN_VERSION = "tokenmill 1"
 _ADDITIONAL = "additional_special_tokens"
 
 
-def tokenizer_json(model: Model) -> str:
-    """Returns the text of `tokenizer.json`: Hugging Face's layout where it can hold the model, else our own."""
+def contents(model: Model) -> dict[str, dict[str, Any]]:
+    """Returns the content of each file of a tokenizer, by the file's name.
+
+    `tokenizer.json` has Hugging Face's layout where that can hold the model, else our own; `tokenizer_config.json` is
+    for `transformers.AutoTokenizer`; `special_tokens_map.json` says role -> spelling.
+    """
     try:
         content = hugging_face(model)
     except NotExpressible as error:
         content = _own(model, str(error))
-    return _dump(content)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "padding_side": "right",
+        "unicode_version": UNICODE_VERSION,
+        **_roles(model),
+    }
+    return {TOKENIZER_FILE: content, CONFIG_FILE: config, SPECIAL_TOKENS_FILE: _roles(model)}
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """Returns the text of a file with this content."""
+    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def hugging_face(model: Model) -> dict[str, Any]:
@@ -187,29 +204,6 @@ def _roles(model: Model) -> dict[str, Any]:
         _ADDITIONAL if role == "additional" else f"{role}_token": spelling
         for role, spelling in model.special_roles.items()
     }
-
-
-def tokenizer_config_json(model: Model) -> str:
-    """Returns the text of `tokenizer_config.json`, for `transformers.AutoTokenizer`."""
-    return _dump(
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "clean_up_tokenization_spaces": False,
-            "model_input_names": ["input_ids", "attention_mask"],
-            "padding_side": "right",
-            "unicode_version": UNICODE_VERSION,
-            **_roles(model),
-        }
-    )
-
-
-def special_tokens_map_json(model: Model) -> str:
-    """Returns the text of `special_tokens_map.json`: role -> spelling."""
-    return _dump(_roles(model))
-
-
-def _dump(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
 def read_special_tokens_map(content: Any) -> dict[str, str | list[str]]:

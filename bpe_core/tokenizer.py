@@ -335,7 +335,7 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that the ids depend on, and the special tokens' roles."""
-        return hashlib.sha256("".join(f"{name}\n{text}" for name, text in self.files().items()).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(formats.contents(self._model), ensure_ascii=False).encode()).hexdigest()
 
     def __repr__(self) -> str:
         special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
@@ -383,11 +383,7 @@ class Tokenizer:
 
     def files(self) -> dict[str, str]:
         """Returns the text of each file that `save` writes, by name."""
-        return {
-            formats.TOKENIZER_FILE: formats.tokenizer_json(self._model),
-            formats.CONFIG_FILE: formats.tokenizer_config_json(self._model),
-            formats.SPECIAL_TOKENS_FILE: formats.special_tokens_map_json(self._model),
-        }
+        return {name: formats.text_of(content) for name, content in formats.contents(self._model).items()}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`, each whole or not at all.

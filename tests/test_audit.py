@@ -31,7 +31,6 @@ from bpe_core.audit import (
     unreachable,
     unused,
 )
-from bpe_core.formats import tokenizer_json
 from pipelines import cli
 
 
@@ -116,7 +115,7 @@ def test_uses_where_several_merges_make_one_token() -> None:
 
 def with_merges(pairs: list[list[str]], *, ignore_merges: bool = False, more: tuple[str, ...] = ()) -> Tokenizer:
     """A tokenizer of kind `byte` with these merges and `more` tokens that no merge makes."""
-    content = json.loads(tokenizer_json(Tokenizer.train(["x"], num_merges=0).model))
+    content = json.loads(Tokenizer.train(["x"], num_merges=0).files()["tokenizer.json"])
     vocab = content["model"]["vocab"]
     for token in [*("".join(pair) for pair in pairs), *more]:
         vocab.setdefault(token, len(vocab))
