@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bpe_core.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.kernels import EMPTY, Int32s, Int64s, grown, table_size
 from bpe_core.merge_candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
+from bpe_core.merge_pairs import counted, laid_out, more_pairs
 from bpe_core.merge_state import (
     ENDED,
     ENDED_NO_PAIRS,
@@ -30,13 +31,11 @@ from bpe_core.merge_state import (
     RUNNING,
     Done,
     Heap,
-    Pairs,
     Rules,
     Symbols,
-    Words,
     symbol_slot,
 )
-from bpe_core.merge_step import Seen, count_pairs, fill_slots, lay_out, list_pairs, merge_until, new_neighbours
+from bpe_core.merge_step import Seen, merge_until, new_neighbours
 
 Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 """Which of several pairs with the same count is merged first.
@@ -55,7 +54,6 @@ _TIE_CODES: dict[Ties, int] = {
     "larger-pair": LARGER_PAIR,
 }
 
-_SMALL_ALPHABET = 512
 _NO_LIMIT = int(np.iinfo(np.int32).max)
 
 
@@ -124,7 +122,7 @@ class MergeLoop:
             )
         # Where the order of the words decides nothing, those of one count stand together: few counts to look up.
         by_count = np.argsort(-words.counts, kind="stable") if ties != "first-seen" else np.arange(self._num_words)
-        self._words = _laid_out(words.symbols, words.starts, words.counts, by_count)
+        self._words = laid_out(words.symbols, words.starts, words.counts, by_count)
         self._forced = _forced_keys(resume_from, num_bases)
         # Every merge shortens the words, so there are fewer merges than symbols in them.
         room = min(self.max_merges, words.symbols.size) + self._forced.size
@@ -132,7 +130,7 @@ class MergeLoop:
         self._state = np.zeros(NUM_SCALARS, np.int64)
         self._state[NUM_SYMBOLS] = num_bases
         self._state[FLOOR] = np.iinfo(np.int64).max
-        self._pairs = _counted(self._words, num_bases, self._state)
+        self._pairs = counted(self._words, num_bases, self._state)
         self._heap = Heap(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
         self._seen = Seen(np.empty(0, np.int32), np.empty(0, np.uint32))
         self._done = _room_for_merges(room)
@@ -215,7 +213,7 @@ class MergeLoop:
         need = self._state
         self._symbols = self._symbols._replace(spelling=grown(self._symbols.spelling, need[NEED_SPELLING]))
         self._seen = _with_room(self._seen, need[NEED_SEEN])
-        self._pairs = _more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
+        self._pairs = more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
         self._pairs = self._pairs._replace(listed=grown(self._pairs.listed, need[NEED_LISTED]))
         self._heap = _with_room(self._heap, need[NEED_HEAP])
 
@@ -242,49 +240,6 @@ class MergeLoop:
         symbols = tuple(self._symbol(symbol) for symbol in range(self._state[NUM_SYMBOLS]))
         left, right, merged = (side[:made].copy() for side in self._done[:3])
         return LoopResult(left, right, merged, self._done.total[:made].copy(), symbols, ended_by)
-
-
-def _laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> Words:
-    """Returns words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order."""
-    placed = np.empty(symbols.size + order.size + 1, np.int32)
-    lay_out(symbols, starts, order, placed)
-    sizes, counts = 1 + np.diff(starts)[order], counts[order]
-    starts_run = np.ones(order.size, np.bool_)
-    starts_run[1:] = counts[1:] != counts[:-1]
-    first = np.cumsum(sizes) - sizes
-    return Words(placed, np.append(first[starts_run], placed.size - 1), counts[starts_run])
-
-
-def _counted(words: Words, num_bases: int, state: Int64s) -> Pairs:
-    """Returns all pairs of base symbols, and writes to `state` how many there are and how many places they have."""
-    # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
-    side = num_bases if num_bases <= _SMALL_ALPHABET else 0
-    all_pairs = np.full(side * side, -1, np.int32)
-    none = np.empty(0, np.int64)
-    pairs = Pairs(none, none, none, none, none, none, np.empty(0, np.int32), np.empty(0, np.uint32))
-    place, last = 0, words.symbols.size - 1
-    while place < last:
-        pairs = _more_pairs(pairs, state[NUM_PAIRS], max(1024, state[NUM_PAIRS] + 1))
-        place = count_pairs(place, words, side, all_pairs, state, pairs)
-    size = pairs.list_size[: state[NUM_PAIRS]]
-    state[NUM_LISTED] = size.sum()
-    pairs.list_start[: size.size] = np.cumsum(size) - size
-    pairs = pairs._replace(listed=np.empty(state[NUM_LISTED], np.uint32))
-    pairs.cursor[:] = 0
-    list_pairs(words, side, all_pairs, pairs)
-    pairs.cursor[:] = 0
-    return pairs
-
-
-def _more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
-    """Returns the pairs, of which there are `num_pairs`, with room for `size`; the hash table is at most half full."""
-    if size <= pairs.key.size:
-        return pairs
-    key, total, list_start, list_size, cursor = (grown(column, size) for column in pairs[:5])
-    slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
-    slot_pairs = np.empty(slot_keys.size, np.int32)
-    fill_slots(key[:num_pairs], slot_keys, slot_pairs)
-    return Pairs(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, pairs.listed)
 
 
 def _with_room(arrays: _Arrays, size: int) -> _Arrays:

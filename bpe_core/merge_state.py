@@ -114,6 +114,20 @@ CHOOSE, REWRITE, UPDATE = range(3)
 
 
 @lean_part
+def run_of(place: Int, run: Int, run_start: Int64s) -> Int:
+    """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
+    step = 1
+    while run + step < run_start.size and run_start[run + step] <= place:
+        run += step
+        step *= 2
+    while step > 0:
+        if run + step < run_start.size and run_start[run + step] <= place:
+            run += step
+        step //= 2
+    return run
+
+
+@lean_part
 def _is_same(a: Int, b: Int, symbols: Symbols) -> Any:
     """Whether two symbols are spelled alike."""
     start_a, start_b, size = symbols.start[a], symbols.start[b], symbols.start[a + 1] - symbols.start[a]

@@ -15,7 +15,6 @@ from bpe_core.kernels import (
     EMPTY,
     Int32s,
     Int64s,
-    copy_items,
     find_slot,
     inlined,
     lean_kernel,
@@ -60,6 +59,7 @@ from bpe_core.merge_state import (
     Symbols,
     Words,
     joined_symbol,
+    run_of,
 )
 
 # NumPy's numbers, for Python's are types of their own: each part that gets one would be compiled once more.
@@ -98,82 +98,6 @@ class Seen(NamedTuple):
     place: Places
 
 
-@lean_kernel
-def lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
-    """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around all."""
-    to = 0
-    for w in order:
-        placed[to] = BOUNDARY
-        copy_items(symbols, starts[w], starts[w + 1], placed, to + 1)
-        to += 1 + starts[w + 1] - starts[w]
-    placed[to] = BOUNDARY
-
-
-@lean_part
-def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: Pairs) -> Int:
-    """Returns the number of a pair, or -1."""
-    if side > 0:
-        number = np.int64(all_pairs[left * side + right])
-    else:
-        key = pair_key(left, right)
-        slot = find_slot(pairs.slot_keys, key)
-        number = np.int64(pairs.slot_pairs[slot]) if pairs.slot_keys[slot] == key else np.int64(-1)
-    return number
-
-
-@lean_kernel
-def count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: Int64s, pairs: Pairs) -> Int:
-    """Counts the pairs of base symbols from the place `first` on, and how many places each has.
-
-    Returns the place of a pair for which there is no room, or the last place. `all_pairs` has a number, or -1, for each
-    pair that `side` symbols can make, or is empty, with a `side` of 0.
-    """
-    symbols, run_start, run_count = words.symbols, words.run_start, words.run_count
-    slot_keys, slot_pairs = pairs.slot_keys, pairs.slot_pairs
-    key, total, list_size = pairs.key, pairs.total, pairs.list_size
-    run = _run_of(first, np.int64(0), run_start)
-    for place in range(first, symbols.size - 1):
-        if place == run_start[run + 1]:
-            run += 1
-        left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
-        if (left | right) < 0:
-            continue
-        pair = _pair_number(left, right, side, all_pairs, pairs)
-        if pair < 0:
-            pair = state[NUM_PAIRS]
-            if pair == key.size:
-                return place
-            key[pair], total[pair], list_size[pair] = pair_key(left, right), 0, 0
-            slot = find_slot(slot_keys, key[pair])
-            slot_keys[slot], slot_pairs[slot] = key[pair], pair
-            if side > 0:
-                all_pairs[left * side + right] = pair
-            state[NUM_PAIRS] += 1
-        total[pair] += run_count[run]
-        list_size[pair] += 1
-    return symbols.size - 1
-
-
-@lean_kernel
-def list_pairs(words: Words, side: Int, all_pairs: Int32s, pairs: Pairs) -> None:
-    """Lists the places of each pair from its `list_start` on. `cursor`, which starts as 0, says how many in the end."""
-    symbols, listed, list_start, cursor = words.symbols, pairs.listed, pairs.list_start, pairs.cursor
-    for place in range(symbols.size - 1):
-        left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
-        if (left | right) >= 0:
-            pair = _pair_number(left, right, side, all_pairs, pairs)
-            listed[list_start[pair] + cursor[pair]] = place
-            cursor[pair] += 1
-
-
-@lean_kernel
-def fill_slots(keys: Int64s, slot_keys: Int64s, slot_pairs: Int32s) -> None:
-    """Puts all keys into an empty hash table."""
-    for pair in range(keys.size):
-        slot = find_slot(slot_keys, keys[pair])
-        slot_keys[slot], slot_pairs[slot] = keys[pair], pair
-
-
 @lean_part
 def _add_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: Pairs) -> None:
     """Lists a pair's places and `size` more, which stand in the pool from `first` on, anew at the pool's end.
@@ -210,20 +134,6 @@ def _note(side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: N
 
 
 @lean_part
-def _run_of(place: Int, run: Int, run_start: Int64s) -> Int:
-    """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
-    step = 1
-    while run + step < run_start.size and run_start[run + step] <= place:
-        run += step
-        step *= 2
-    while step > 0:
-        if run + step < run_start.size and run_start[run + step] <= place:
-            run += step
-        step //= 2
-    return run
-
-
-@lean_part
 def _rewrite_words(
     pair: Int, new: Int, num_bases: Int32s, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
 ) -> None:
@@ -246,7 +156,7 @@ def _rewrite_words(
         if symbols[place] != left or symbols[place + size_left] != right:
             continue
         if place >= run_stop:
-            run = _run_of(place, run, run_start)
+            run = run_of(place, run, run_start)
             run_stop, count = run_start[run + 1], run_count[run]
         before = np.int64(symbols[place - 1])
         if before != BOUNDARY:

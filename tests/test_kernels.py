@@ -8,13 +8,13 @@ from pathlib import Path
 COMPILE = """
 from numba import types
 from numba.core.registry import CPUDispatcher
-from bpe_core import counting, encoder, kernels, merge_candidates, merge_state, merge_step, scanner, word_merging
-from bpe_core import word_table
+from bpe_core import counting, encoder, kernels, merge_candidates, merge_pairs, merge_state, merge_step, scanner
+from bpe_core import word_merging, word_table
 from bpe_core.tokenizer import Tokenizer
 
 counting.partition(counting.count_words(["hug pug"]), 2)
 Tokenizer.train(["hug pug " * 300 + "hugpug" * 300], num_merges=2).encode("hug " + "pughug" * 300)
-merging = merge_candidates, merge_state, merge_step
+merging = merge_candidates, merge_pairs, merge_state, merge_step
 for module in (*merging, counting, encoder, kernels, scanner, word_merging, word_table):
     for name, function in vars(module).items():
         if isinstance(function, CPUDispatcher) and not function.targetoptions.get("_nrt", True):
