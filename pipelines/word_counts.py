@@ -25,8 +25,10 @@ from pipelines.mixing import mixed, sources_of
 from pipelines.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 
 _MOST_WORDS_HELD = 1 << 18
-"""Different words that a worker holds before it passes their counts on. Four times as many would take 50 MB more in each
-worker, and pass on a sixth less of a task of 64 MiB."""
+"""Different words that a worker holds before it passes their counts on.
+
+Four times as many would take 50 MB more in each worker, and pass on a sixth less of a task of 64 MiB.
+"""
 
 _TOTALS = "_totals.json"
 
