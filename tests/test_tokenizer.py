@@ -868,3 +868,10 @@ def test_ids_of_numpy_and_arrow_and_texts_of_numpy_are_taken() -> None:
     assert tokenizer.decode(np.array([104, 256], np.uint16)) == "hug"
     assert tokenizer.tokens(np.array([104])) == [b"h"]
     assert tokenizer.decode(pa.array([104, 256])) == "hug"
+
+
+@pytest.mark.parametrize("size", range(1, 20))
+def test_the_last_word_of_a_batch_is_the_word_that_it_was_before(size: int) -> None:
+    word = "abcdefghijklmnopqrstuvwxyz"[:size]
+    counts = count_words([f"{word} {'-' * 20} {word}"], "whitespace").to_pydict()
+    assert dict(zip(counts["word"], counts["count"], strict=True)) == {word.encode(): 2, b" ": 2, b"-" * 20: 1}
