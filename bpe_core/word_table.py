@@ -30,8 +30,11 @@ LONGEST_SHORT_WORD = 15
 FIRST_CAPACITY = 1 << 12
 
 _LARGE = 1 << 21
-"""Slots (64 MiB) from which on a table is filled further before it doubles: frequent words, which came early, lie where
-they are looked for first, so that measured, filling up to 13/16 costs nothing that the smaller table does not save."""
+"""Slots (64 MiB) from which on a table is filled further before it doubles, up to 13/16.
+
+Frequent words, which came early, lie where they are looked for first: measured, a table twice as large makes encoding
+only some 5 % faster.
+"""
 MOST_IN_LARGE = 13 * _LARGE // 16
 """Words that the smallest of the large tables takes."""
 

@@ -875,3 +875,11 @@ def test_the_last_word_of_a_batch_is_the_word_that_it_was_before(size: int) -> N
     word = "abcdefghijklmnopqrstuvwxyz"[:size]
     counts = count_words([f"{word} {'-' * 20} {word}"], "whitespace").to_pydict()
     assert dict(zip(counts["word"], counts["count"], strict=True)) == {word.encode(): 2, b" ": 2, b"-" * 20: 1}
+
+
+def test_a_batch_with_as_many_ids_as_bytes() -> None:
+    tokenizer = Tokenizer.train(["a"], num_merges=0)
+    letters = np.random.default_rng(5).choice(list(b"ab 1\n.,"), 300_000).astype(np.uint8).tobytes()
+    texts = [letters[:1000].decode(), letters[1000:].decode(), ""]
+    ids = tokenizer.encode_batch(pa.array(texts)).to_pylist()
+    assert [bytes(of_text).decode() for of_text in ids] == texts
