@@ -50,13 +50,13 @@ test: $(READY)  ## run the tests; ARGS="-k name"
 	$(RUN)/python -m pytest -rs $(ARGS)
 
 cluster-up: $(READY)  ## start Dask, Prism and Flink on this machine, print the flags to run jobs there; ARGS="prism"
-	$(RUN)/python tests/cluster.py up $(ARGS)
+	$(RUN)/python tests/support/cluster.py up $(ARGS)
 
 cluster-down: $(READY)  ## stop what cluster-up started
-	$(RUN)/python tests/cluster.py down
+	$(RUN)/python tests/support/cluster.py down
 
 test-cluster: $(READY)  ## run the tests on clusters only; ARGS="-k prism"
-	$(RUN)/python -m pytest -rs tests/test_cluster.py $(ARGS)
+	$(RUN)/python -m pytest -rs tests/running/test_cluster.py $(ARGS)
 
 lint: $(READY)
 	$(RUN)/ruff format --check .

@@ -72,9 +72,9 @@ def measure(contenders: list[Contender], rounds: int) -> None:
 
 def documents(corpus: list[str]) -> list[str]:
     """Returns the texts of a corpus given as files, or of the standard library's sources."""
-    from pipelines.config import Corpus
-    from pipelines.corpus import find_files, plan_tasks
-    from pipelines.documents import read_task
+    from pipelines.reading.corpus import find_files, plan_tasks
+    from pipelines.reading.documents import read_task
+    from pipelines.settings.project import Corpus
 
     settings = (
         Corpus(files=tuple(corpus), on_invalid_utf8="replace")
@@ -104,7 +104,7 @@ def count_section(texts: list[str], threads: int) -> list[Contender]:
     import regex
 
     from bpe_core import PATTERNS, Words
-    from bpe_core.counting import WordCounter
+    from bpe_core.pretokenize.word_counting import WordCounter
 
     arrays = batches(texts)
     pattern = regex.compile(PATTERNS["gpt2"][0])
@@ -185,7 +185,7 @@ def train_section(texts: list[str], threads: int, vocab_size: int, folder: Path)
     import tokenizers
 
     from bpe_core import PATTERNS, count_words, learn_merges
-    from bpe_core.alphabet import BYTE_TO_CHARACTER
+    from bpe_core.merging.alphabet import BYTE_TO_CHARACTER
 
     lines = folder / "lines.txt"
     lines.write_text("\n".join(texts), encoding="utf-8", newline="")
@@ -239,8 +239,8 @@ def shards_section(texts: list[str], threads: int, vocab_size: int, folder: Path
     from datatrove.pipeline.tokens import DocumentTokenizer
 
     from bpe_core import Tokenizer
-    from pipelines.config import Project
-    from pipelines.tokenize_corpus import tokenize_corpus
+    from pipelines.settings.project import Project
+    from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 
     special = {"eos": "<|endoftext|>", "pad": "<|padding|>"}
     Tokenizer.train(texts, vocab_size=vocab_size, special_tokens=special).save(folder / "tokenizer")

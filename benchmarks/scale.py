@@ -66,9 +66,9 @@ def run(command: list[str]) -> tuple[float, int]:
 def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
     """Returns how many different words stand in an eighth, a quarter, a half and all of the text, evenly spread."""
     from bpe_core import Words
-    from bpe_core.counting import WordCounter
-    from pipelines.config import Corpus
-    from pipelines.documents import read_corpus
+    from bpe_core.pretokenize.word_counting import WordCounter
+    from pipelines.reading.documents import read_corpus
+    from pipelines.settings.project import Corpus
 
     grown = []
     for every in (8, 4, 2, 1):
@@ -88,10 +88,10 @@ def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
 def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
     """Returns what job 1 passes from its workers on: the counts of each task, rows and Arrow bytes."""
     from bpe_core import Words
-    from bpe_core.counting import WordCounter
-    from pipelines.config import Corpus
-    from pipelines.corpus import find_files, plan_tasks
-    from pipelines.documents import read_task
+    from bpe_core.pretokenize.word_counting import WordCounter
+    from pipelines.reading.corpus import find_files, plan_tasks
+    from pipelines.reading.documents import read_task
+    from pipelines.settings.project import Corpus
 
     corpus = Corpus(files=tuple(files), on_invalid_utf8="replace")
     tasks = plan_tasks(find_files(corpus))

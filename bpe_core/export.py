@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from bpe_core import formats, other_formats
-from bpe_core.alphabet import check_choice
-from bpe_core.model import NotExpressible
-from bpe_core.ranks import as_merges
+from bpe_core.encoding.model import NotExpressible
+from bpe_core.formats import other_formats, tokenizer_json
+from bpe_core.formats.ranks import as_merges
+from bpe_core.merging.alphabet import check_choice
 from bpe_core.tokenizer import Tokenizer
 
 Format = Literal["hugging-face", "vocab-and-merges", "tiktoken", "subword-nmt"]
@@ -50,9 +50,11 @@ def export(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: Format)
 
 def _hugging_face(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
     merged = Tokenizer(as_merges(tokenizer.model))
-    formats.hugging_face(merged.model)  # Else `files` would be in our own layout.
+    tokenizer_json.hugging_face(merged.model)  # Else `files` would be in our own layout.
     files = merged.files()
-    return files, lambda: Tokenizer.from_json(files[formats.TOKENIZER_FILE], files[formats.SPECIAL_TOKENS_FILE])
+    return files, lambda: Tokenizer.from_json(
+        files[tokenizer_json.TOKENIZER_FILE], files[tokenizer_json.SPECIAL_TOKENS_FILE]
+    )
 
 
 def _vocab_and_merges(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:

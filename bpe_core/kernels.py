@@ -32,7 +32,7 @@ def _cache_folder() -> str:
     Numba alone would go by the file of the kernel only, and use old code where a part copied into it has changed.
     """
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(source.read_bytes())
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     for base in (home, os.path.join(tempfile.gettempdir(), f"tokenmill-{os.getuid()}")):

@@ -14,13 +14,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from bpe_core import formats, other_formats
-from bpe_core.added_tokens import SpecialInText
-from bpe_core.alphabet import MARKER, Kind, Placement
-from bpe_core.counting import count_words
-from bpe_core.merge_loop import Ties
-from bpe_core.merges import Merges, learn_merges
-from bpe_core.model import (
+from bpe_core.encoding.added_tokens import SpecialInText
+from bpe_core.encoding.model import (
     Model,
     SpecialIds,
     SpecialTokens,
@@ -33,16 +28,21 @@ from bpe_core.model import (
     spellings,
     words_of,
 )
-from bpe_core.stream_decoder import StreamDecoder
-from bpe_core.text_encoder import Encoded, TextEncoder
-from bpe_core.words import Normalization, Words, repair_surrogates
+from bpe_core.encoding.stream_decoder import StreamDecoder
+from bpe_core.encoding.text_encoder import Encoded, TextEncoder
+from bpe_core.formats import other_formats, tokenizer_json
+from bpe_core.merging.alphabet import MARKER, Kind, Placement
+from bpe_core.merging.loop import Ties
+from bpe_core.merging.merges import Merges, learn_merges
+from bpe_core.pretokenize.pre_tokenizer import Normalization, Words, repair_surrogates
+from bpe_core.pretokenize.word_counting import count_words
 
 
 class Tokenizer:
     """A BPE tokenizer. It is not changed by use; make one with `train`, `load` or `from_merges`.
 
     Attributes:
-        words, alphabet, merges, special_roles, special_tokens: see `bpe_core.model.Model`.
+        words, alphabet, merges, special_roles, special_tokens: see `bpe_core.encoding.model.Model`.
         base_ids: the id of each base symbol.
     """
 
@@ -329,13 +329,13 @@ class Tokenizer:
         return None if spelling is None or not isinstance(spelling, str) else self.special_tokens[spelling]
 
     def token_bytes(self) -> list[bytes]:
-        """Returns every id's bytes, from id 0, as `bpe_core.alphabet` keeps symbols."""
+        """Returns every id's bytes, from id 0, as `bpe_core.merging.alphabet` keeps symbols."""
         return list(self._tokens)
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that the ids depend on, and the special tokens' roles."""
-        return hashlib.sha256(json.dumps(formats.contents(self._model), ensure_ascii=False).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(tokenizer_json.contents(self._model), ensure_ascii=False).encode()).hexdigest()
 
     def __repr__(self) -> str:
         special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
@@ -383,7 +383,7 @@ class Tokenizer:
 
     def files(self) -> dict[str, str]:
         """Returns the text of each file that `save` writes, by name."""
-        return {name: formats.text_of(content) for name, content in formats.contents(self._model).items()}
+        return {name: tokenizer_json.text_of(content) for name, content in tokenizer_json.contents(self._model).items()}
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`, each whole or not at all.
@@ -408,10 +408,10 @@ class Tokenizer:
         """
         file = Path(path)
         if file.is_dir():
-            file = file / formats.TOKENIZER_FILE
+            file = file / tokenizer_json.TOKENIZER_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
-        beside = [file.with_name(name) for name in (formats.SPECIAL_TOKENS_FILE, formats.CONFIG_FILE)]
+        beside = [file.with_name(name) for name in (tokenizer_json.SPECIAL_TOKENS_FILE, tokenizer_json.CONFIG_FILE)]
         roles = next((path.read_text(encoding="utf-8") for path in beside if path.is_file()), None)
         return cls.from_json(
             file.read_text(encoding="utf-8"),
@@ -421,7 +421,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(
-        cls, text: str, special_tokens_map: str | None = None, *, source: str = formats.TOKENIZER_FILE
+        cls, text: str, special_tokens_map: str | None = None, *, source: str = tokenizer_json.TOKENIZER_FILE
     ) -> Self:
         """Returns the tokenizer in the text of a `tokenizer.json` and, for the roles, a `special_tokens_map.json`, or a
         `tokenizer_config.json` in its place.
@@ -430,8 +430,8 @@ class Tokenizer:
             ValueError: see `load`; `source` names the file in the message.
         """
         try:
-            model = formats.read_tokenizer_json(json.loads(text))
-            roles = formats.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
+            model = tokenizer_json.read_tokenizer_json(json.loads(text))
+            roles = tokenizer_json.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
             return cls(replace(model, special_roles=_checked_roles(roles, model) or model.special_roles))
         except json.JSONDecodeError as error:
             raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error

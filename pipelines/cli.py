@@ -11,12 +11,12 @@ from typing import Any, NoReturn, get_args
 
 from bpe_core.export import Format
 from pipelines import commands
-from pipelines.comparison import Library
+from pipelines.checking.comparison import Library
 from pipelines.jobs import outcome_of, run_job
-from pipelines.lock import Locked, LockLost
-from pipelines.manifest import versions
-from pipelines.outcome import EXIT_CODES, Outcome
-from pipelines.runners import PipelineFailed, WorkerLost
+from pipelines.running.outcome import EXIT_CODES, Outcome
+from pipelines.running.runners import PipelineFailed, WorkerLost
+from pipelines.storage.lock import Locked, LockLost
+from pipelines.storage.manifest import versions
 
 _BEAM_JOBS = ("train", "tokenize", "sweep")
 _VERIFY_SHARDS = "verify shards"

@@ -16,21 +16,21 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.text import Text
 
-from bpe_core.audit import TokenAudit, audit_tokens
 from bpe_core.export import export as export_tokenizer
+from bpe_core.measuring.audit import TokenAudit, audit_tokens
 from bpe_core.tokenizer import Tokenizer
-from pipelines import files
-from pipelines.comparison import compare_ids
-from pipelines.config import Corpus
-from pipelines.known_answers import known_answer_documents
-from pipelines.outcome import Outcome
-from pipelines.project_file import load_project
-from pipelines.rows import read_tokenizer
-from pipelines.shards import read_token_counts
-from pipelines.spelling import visible
-from pipelines.verify import Check, self_checks
-from pipelines.verify_shards import verify_shards as check_shards
-from pipelines.word_counts import count_corpus_here, read_word_counts
+from pipelines.checking.comparison import compare_ids
+from pipelines.checking.verify_shards import verify_shards as check_shards
+from pipelines.checking.verify_tokenizer import Check, self_checks
+from pipelines.reading.known_answers import known_answer_documents
+from pipelines.report.token_display import visible
+from pipelines.running.outcome import Outcome
+from pipelines.settings.project import Corpus
+from pipelines.settings.project_file import load_project
+from pipelines.storage import files
+from pipelines.tokenizing.rows import read_tokenizer
+from pipelines.tokenizing.shards import read_token_counts
+from pipelines.training.word_counts import count_corpus_here, read_word_counts
 
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 

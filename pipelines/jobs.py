@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 
-from pipelines import files
-from pipelines.config import Project
-from pipelines.lock import Locked, new_run_id
-from pipelines.outcome import Outcome, RunRecord
-from pipelines.project_file import load_project
-from pipelines.report import make_report
-from pipelines.runners import BadInput, check_paths
-from pipelines.sweep import sweep
-from pipelines.tokenize_corpus import preview_tokenizing, run_tokenizing
-from pipelines.train_tokenizer import train_tokenizer
+from pipelines.report.make_report import make_report
+from pipelines.running.outcome import Outcome, RunRecord
+from pipelines.running.runners import BadInput, check_paths
+from pipelines.settings.project import Project
+from pipelines.settings.project_file import load_project
+from pipelines.storage import files
+from pipelines.storage.lock import Locked, new_run_id
+from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
+from pipelines.training.sweep import sweep
+from pipelines.training.train_tokenizer import train_tokenizer
 
 # Other errors of the operating system, as of a full disk, are not mended by changing the input.
 _BAD_INPUT = (

@@ -18,11 +18,11 @@ import yaml
 
 from bpe_core import Tokenizer
 from pipelines import cli, jobs
-from pipelines.config import Project
-from pipelines.known_answers import known_answer_documents
-from pipelines.outcome import Outcome
-from pipelines.plan import Changes
-from pipelines.tokenize_corpus import Tokenized
+from pipelines.reading.known_answers import known_answer_documents
+from pipelines.running.outcome import Outcome
+from pipelines.settings.project import Project
+from pipelines.tokenizing.plan import Changes
+from pipelines.tokenizing.tokenize_corpus import Tokenized
 
 ROOT = Path(__file__).parent.parent
 
@@ -472,7 +472,7 @@ def wait_for(what: Callable[[], object]) -> None:
 def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: signal.Signals, tmp_path: Path) -> None:
     command = ["-m", "pipelines.cli", "train", "--config", project_file(tmp_path), "--run.workers", "2"]
     with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True) as job:
-        wait_for(lambda: any("pipelines.runners" in process for process in processes_of(job.pid)))
+        wait_for(lambda: any("pipelines.running.runners" in process for process in processes_of(job.pid)))
         job.send_signal(number)
         _, said = job.communicate(timeout=WAIT_SECONDS)
     assert job.returncode == -number

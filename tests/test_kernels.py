@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 COMPILE = """
+import sys
 from numba import types
 from numba.core.registry import CPUDispatcher
-from bpe_core import counting, encoder, kernels, merge_candidates, merge_pairs, merge_state, merge_step, scanner
-from bpe_core import word_merging, word_table
-from bpe_core.tokenizer import Tokenizer
+from bpe_core import Tokenizer, count_words
+from bpe_core.pretokenize.word_counting import partition
 
-counting.partition(counting.count_words(["hug pug"]), 2)
+partition(count_words(["hug pug"]), 2)
 Tokenizer.train(["hug pug " * 300 + "hugpug" * 300], num_merges=2).encode("hug " + "pughug" * 300)
-merging = merge_candidates, merge_pairs, merge_state, merge_step
-for module in (*merging, counting, encoder, kernels, scanner, word_merging, word_table):
+modules = [module for name, module in sys.modules.items() if name.startswith("bpe_core.")]
+for module in modules:
     for name, function in vars(module).items():
         if isinstance(function, CPUDispatcher) and not function.targetoptions.get("_nrt", True):
             for overload in function.overloads.values():

@@ -64,19 +64,20 @@ def reached(module: str, avoiding: str) -> set[str]:
 def test_imports_are_found_as_they_are_written() -> None:
     source = """
 import os, apache_beam.io
-from bpe_core import formats, Tokenizer
+from bpe_core import Tokenizer
+from bpe_core.formats.tokenizer_json import tokenizer_json
 if TYPE_CHECKING:
     import pydantic
 else:
     import yaml
 def f():
-    from pipelines.files import join
+    from pipelines.storage.files import join
 """
     assert imports_of("m", source) == {
-        *("os", "apache_beam.io", "bpe_core.formats", "bpe_core", "yaml", "pipelines.files"),
+        *("os", "apache_beam.io", "bpe_core.formats.tokenizer_json", "bpe_core", "yaml", "pipelines.storage.files"),
     }
     assert {"bpe_core.tokenizer", "pipelines.cli", "pipelines"} <= set(FILES)
-    assert "pipelines.train_tokenizer" in IMPORTS["pipelines.jobs"]
+    assert "pipelines.training.train_tokenizer" in IMPORTS["pipelines.jobs"]
 
 
 def test_the_core_imports_neither_the_pipelines_nor_beam_nor_pydantic() -> None:
@@ -87,7 +88,7 @@ def test_the_core_imports_neither_the_pipelines_nor_beam_nor_pydantic() -> None:
 
 
 def test_the_two_jobs_do_not_import_each_other() -> None:
-    train, tokenize = "pipelines.train_tokenizer", "pipelines.tokenize_corpus"
+    train, tokenize = "pipelines.training.train_tokenizer", "pipelines.tokenizing.tokenize_corpus"
     assert tokenize not in reached(train, avoiding="pipelines.cli")
     assert train not in reached(tokenize, avoiding="pipelines.cli")
 

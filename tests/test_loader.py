@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines import loader
-from pipelines.config import Corpus, Project, Run, Shards
 from pipelines.loader import Batch, Batching, ShardBatches, ShardDataset
-from pipelines.tokenize_corpus import tokenize_corpus
+from pipelines.settings.project import Corpus, Project, Run, Shards
+from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 
 Layout = dict[int, list[list[int]]]
 """By bucket, the sizes of the row groups of each of its shards."""
@@ -100,7 +100,7 @@ def with_workers(batches: ShardBatches, num_workers: int) -> Iterator[Batch]:
 def forkserver() -> Any:
     """Makes processes quickly: a fork of this one, which has threads, may hang, and all imports anew take seconds."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pipelines.loader", "pipelines.tokenize_corpus", "hypothesis", "pytest"])
+    context.set_forkserver_preload(["pipelines.loader", "pipelines.tokenizing.tokenize_corpus", "hypothesis", "pytest"])
     return context
 
 

@@ -18,9 +18,9 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, encoder, learn_merges
-from bpe_core.alphabet import MARKER
-from bpe_core.word_merging import (
+from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, learn_merges
+from bpe_core.encoding import word_encoder
+from bpe_core.encoding.word_merging import (
     MOST_SYMBOLS,
     SCAN_LIMIT,
     Merging,
@@ -30,6 +30,7 @@ from bpe_core.word_merging import (
     new_links,
     new_merging,
 )
+from bpe_core.merging.alphabet import MARKER
 
 TEXTS = [
     "the cat sat on the mat, the cat's hat",
@@ -287,7 +288,7 @@ def test_a_vocabulary_of_whole_words_larger_than_the_cache(monkeypatch: pytest.M
     plain = Tokenizer.train(["the cat"], num_merges=2)
     tokens = [*plain.token_bytes(), *words]
     model = replace(plain.model, tokens=tokens, ignore_merges=True)
-    monkeypatch.setattr(encoder, "_MOST_WORDS_KEPT", 100)
+    monkeypatch.setattr(word_encoder, "_MOST_WORDS_KEPT", 100)
     tokenizer = Tokenizer(model)
     text = b"".join(words).decode()
     for _ in range(3):

@@ -1,0 +1,1 @@
+"""Word counts -> merges: the base alphabet, the incremental merge loop, and its tie rules."""

@@ -1,0 +1,279 @@
+"""The merge loop over one corpus: it can be run in parts, watched, and taken up from its merges so far."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bpe_core.kernels import EMPTY, Int32s, Int64s, grown, table_size
+from bpe_core.merging.alphabet import MARKER, Alphabet, SpelledWords
+from bpe_core.merging.candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
+from bpe_core.merging.pairs import counted, laid_out, more_pairs
+from bpe_core.merging.state import (
+    ENDED,
+    ENDED_NO_PAIRS,
+    ENDED_SIZE,
+    FLOOR,
+    MOST_PLACES,
+    NEED_HEAP,
+    NEED_LISTED,
+    NEED_PAIRS,
+    NEED_SEEN,
+    NEED_SPELLING,
+    NUM_LISTED,
+    NUM_MERGES,
+    NUM_PAIRS,
+    NUM_SCALARS,
+    NUM_SYMBOLS,
+    RUNNING,
+    Done,
+    Heap,
+    Rules,
+    Symbols,
+    symbol_slot,
+)
+from bpe_core.merging.step import Seen, merge_until, new_neighbours
+
+Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
+"""Which of several pairs with the same count is merged first.
+
+`smaller-pair`: the smaller (left, right) in the order base symbols, then merges as learned: Hugging Face's ids.
+`lexicographic`: the smaller (left, right) by spelling. `larger-pair`: the larger one, as subword-nmt.
+`first-seen`: the pair that comes first when the words are read in the order of the word table.
+"""
+
+EndedBy = Literal["size", "no-pairs", "min-frequency"]
+
+_TIE_CODES: dict[Ties, int] = {
+    "smaller-pair": SMALLER_PAIR,
+    "lexicographic": LEXICOGRAPHIC,
+    "first-seen": FIRST_SEEN,
+    "larger-pair": LARGER_PAIR,
+}
+
+_NO_LIMIT = int(np.iinfo(np.int32).max)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the merge loop stands: merges made, how many it may make at most, and the pair merged last, if any."""
+
+    num_merges: int
+    max_merges: int
+    last_pair: tuple[bytes | str, bytes | str] | None = None
+    last_count: int = 0
+
+
+class LoopResult(NamedTuple):
+    """The merges as symbols (int32) with their counts (int64), every symbol's bytes, and why the loop ended."""
+
+    left: Int32s
+    right: Int32s
+    merged: Int32s
+    counts: Int64s
+    symbols: tuple[bytes, ...]
+    ended_by: EndedBy
+
+
+_Arrays = TypeVar("_Arrays", Done, Heap, Seen)
+
+OnProgress = Callable[[Progress, "MergeLoop"], None]
+
+
+class MergeLoop:
+    """The state of the loop; the arguments are those of `learn_merges`, with special tokens as `forbidden` bytes."""
+
+    def __init__(
+        self,
+        words: SpelledWords,
+        *,
+        max_merges: int | None,
+        max_symbols: int | None,
+        ties: Ties,
+        min_frequency: int = 1,
+        max_token_length: int | None = None,
+        whole_characters: bool = False,
+        forbidden: Sequence[bytes] = (),
+        resume_from: npt.ArrayLike = (),
+    ) -> None:
+        alphabet = words.alphabet
+        num_bases = len(alphabet.symbols)
+        if max_symbols is not None and num_bases > max_symbols:
+            raise ValueError(
+                f"vocab_size leaves room for {max_symbols} symbols beside the special tokens, but the base alphabet "
+                f"alone has {num_bases}. Raise vocab_size, or keep fewer characters with limit_alphabet (kind char)."
+            )
+        for spelling in forbidden:
+            if spelling in map(alphabet.visible, alphabet.symbols):
+                raise ValueError(f"the special token {spelling!r} is also a base symbol; give it another spelling")
+        self.max_merges = max_merges if max_merges is not None else (max_symbols or 0) - num_bases
+        self._counts_merges = max_merges is not None
+        self._alphabet = alphabet
+        self._max_symbols = num_bases + self.max_merges
+        self._num_words = words.counts.size
+        num_places = words.symbols.size + self._num_words + 1
+        if num_places > MOST_PLACES:
+            raise ValueError(
+                f"{self._num_words:,} different words of {words.symbols.size:,} symbols in all are more than the merge "
+                f"loop holds ({MOST_PLACES:,}). Leave out rare words with train.min_count"
+            )
+        # Where the order of the words decides nothing, those of one count stand together: few counts to look up.
+        by_count = np.argsort(-words.counts, kind="stable") if ties != "first-seen" else np.arange(self._num_words)
+        self._words = laid_out(words.symbols, words.starts, words.counts, by_count)
+        self._forced = _forced_keys(resume_from, num_bases)
+        # Every merge shortens the words, so there are fewer merges than symbols in them.
+        room = min(self.max_merges, words.symbols.size) + self._forced.size
+        self._symbols = _base_symbols(alphabet, num_bases + room)
+        self._state = np.zeros(NUM_SCALARS, np.int64)
+        self._state[NUM_SYMBOLS] = num_bases
+        self._state[FLOOR] = np.iinfo(np.int64).max
+        self._pairs = counted(self._words, num_bases, self._state)
+        self._heap = Heap(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
+        self._seen = Seen(np.empty(0, np.int32), np.empty(0, np.uint32))
+        self._done = _room_for_merges(room)
+        self._near = new_neighbours(num_bases + room)
+        self._rules = Rules(
+            _TIE_CODES[ties],
+            max(1, min_frequency),
+            max_token_length or _NO_LIMIT,
+            whole_characters,
+            np.frombuffer(b"".join(forbidden), np.uint8),
+            np.cumsum([0, *map(len, forbidden)], dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        return int(self._state[NUM_MERGES])
+
+    @property
+    def size(self) -> dict[str, int]:
+        """How much there is to work on: different words, the symbols in them, different pairs, and bytes held.
+
+        `most_list_bytes` bounds the lists of each pair's places, which are most of what is held in the end: a merge
+        leaves its word one symbol less and adds to two lists at most. (Only merges that spell an older symbol add
+        more.)
+        """
+        arrays = [array for group in (self._words, self._pairs, self._symbols, self._done) for array in group]
+        num_symbols = self._words.symbols.size - self._num_words - 1
+        num_merged = num_symbols - self._num_words
+        return {
+            "words": self._num_words,
+            "symbols": num_symbols,
+            "pairs": int(self._state[NUM_PAIRS]),
+            "bytes": sum(array.nbytes for array in arrays),
+            "most_list_bytes": 4 * (int(self._state[NUM_LISTED]) + 2 * num_merged),
+        }
+
+    def pairs(self) -> Int32s:
+        """Returns the merges so far as symbols: int32, shape `(merges, 2)`; what `resume_from` takes."""
+        return np.stack([self._done.left[: len(self)], self._done.right[: len(self)]], axis=1)
+
+    def run(self, on_progress: "OnProgress | None" = None) -> None:
+        """Makes all merges that the settings allow; calls `on_progress` before, and then about five times a second."""
+        if on_progress:
+            on_progress(Progress(len(self), self.max_merges), self)
+        step = 16
+        while self._state[ENDED] == RUNNING:
+            stop_at = len(self) + step
+            if self._counts_merges:
+                stop_at = min(stop_at, max(self.max_merges, self._forced.size))
+            if len(self) < self._forced.size:
+                stop_at = min(stop_at, self._forced.size)
+            self._done = _with_room(self._done, stop_at)
+            started = time.perf_counter()
+            before = len(self)
+            self._merge_until(stop_at)
+            if self._counts_merges and len(self) >= self.max_merges:
+                self._state[ENDED] = ENDED_SIZE
+            if on_progress and len(self) > before:
+                on_progress(self._progress(), self)
+            step = max(1, min(8 * step, int(step * 0.2 / max(1e-4, time.perf_counter() - started))))
+
+    def _merge_until(self, stop_at: int) -> None:
+        while len(self) < stop_at and self._state[ENDED] == RUNNING:
+            merge_until(
+                stop_at,
+                _NO_LIMIT if self._counts_merges else self._max_symbols,
+                self._state,
+                self._words,
+                self._symbols,
+                self._pairs,
+                self._heap,
+                self._rules,
+                self._done,
+                self._near,
+                self._seen,
+                self._forced,
+            )
+            self._make_room()
+
+    def _make_room(self) -> None:
+        need = self._state
+        self._symbols = self._symbols._replace(spelling=grown(self._symbols.spelling, need[NEED_SPELLING]))
+        self._seen = _with_room(self._seen, need[NEED_SEEN])
+        self._pairs = more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
+        self._pairs = self._pairs._replace(listed=grown(self._pairs.listed, need[NEED_LISTED]))
+        self._heap = _with_room(self._heap, need[NEED_HEAP])
+
+    def _progress(self) -> Progress:
+        last = len(self) - 1
+        left, right = (self._spelling(int(side[last])) for side in (self._done.left, self._done.right))
+        return Progress(len(self), self.max_merges, (left, right), int(self._done.total[last]))
+
+    def _symbol(self, symbol: int) -> bytes:
+        visible = self._symbols.spelling[self._symbols.start[symbol] : self._symbols.start[symbol + 1]].tobytes()
+        if not self._symbols.has_marker[symbol]:
+            return visible
+        return visible.removesuffix((self._alphabet.end_of_word or "").encode()) + MARKER
+
+    def _spelling(self, symbol: int) -> bytes | str:
+        return self._alphabet.spelling(self._symbol(symbol))
+
+    def result(self) -> LoopResult:
+        """Returns what was learned so far."""
+        made = len(self)
+        ended_by: EndedBy = "size"
+        if self._state[ENDED] == ENDED_NO_PAIRS:
+            ended_by = "min-frequency" if self._rules.min_frequency > 1 else "no-pairs"
+        symbols = tuple(self._symbol(symbol) for symbol in range(self._state[NUM_SYMBOLS]))
+        left, right, merged = (side[:made].copy() for side in self._done[:3])
+        return LoopResult(left, right, merged, self._done.total[:made].copy(), symbols, ended_by)
+
+
+def _with_room(arrays: _Arrays, size: int) -> _Arrays:
+    return type(arrays)(*(grown(array, size) for array in arrays))
+
+
+def _forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:
+    sides = np.asarray(pairs, np.int64).reshape(-1, 2)
+    limit = num_bases + np.arange(len(sides))
+    if ((sides < 0) | (sides >= limit[:, None])).any():
+        raise ValueError("resume_from names symbols that its own merges do not make; it belongs to other words")
+    return (sides[:, 0] << 32) | sides[:, 1]
+
+
+def _base_symbols(alphabet: Alphabet, capacity: int) -> Symbols:
+    visible = [alphabet.visible(symbol) for symbol in alphabet.symbols]
+    marked = [alphabet.kind == "char" and symbol.endswith(MARKER) for symbol in alphabet.symbols]
+    start = np.zeros(capacity + 1, np.int64)
+    start[1 : len(visible) + 1] = np.cumsum([len(spelling) for spelling in visible])
+    symbols = Symbols(
+        np.frombuffer(b"".join(visible), np.uint8).copy(),
+        start,
+        np.zeros(capacity, np.uint8),
+        np.zeros(capacity, np.int32),
+        np.ones(capacity, np.int32),
+        np.full(table_size(capacity), EMPTY, np.int64),
+    )
+    symbols.has_marker[: len(marked)] = marked
+    symbols.length[: len(visible)] = [alphabet.length(symbol) for symbol in alphabet.symbols]
+    for index in range(len(visible)):
+        symbols.slots[symbol_slot(index, symbols)] = index
+    return symbols
+
+
+def _room_for_merges(size: int) -> Done:
+    left, right, merged = (np.empty(size, np.int32) for _ in range(3))
+    return Done(left, right, merged, np.empty(size, np.int64))

@@ -1,0 +1,1 @@
+"""Text -> words: normalizers, pre-tokenization patterns, the pattern compiler and scanner, and word counting."""

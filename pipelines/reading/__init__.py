@@ -1,0 +1,1 @@
+"""Corpus files -> batches of documents: formats, bad rows, duplicates, weights and order."""

@@ -1,0 +1,1 @@
+"""The HTML report about a tokenizer: its data, charts and page."""

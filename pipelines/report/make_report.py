@@ -1,0 +1,170 @@
+"""The report: what a tokenizer looks like, as one HTML file that needs no network, and as JSON and CSV for machines.
+
+What the jobs left is gathered here; `figures` makes it data and charts, `report_page` the page. Needs jinja2 and
+matplotlib, which are imported when a report is made.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+from rich.console import Console
+
+from bpe_core.encoding.model import symbol_pairs
+from bpe_core.merging.merges import learn_merges
+from bpe_core.tokenizer import Tokenizer
+from pipelines.reading.corpus import find_files, plan_tasks
+from pipelines.reading.documents import read_task
+from pipelines.report.figures import Figure, Material, TrainingData, make_figures
+from pipelines.report.page import render
+from pipelines.settings.project import Corpus, Project, Report
+from pipelines.storage import files
+from pipelines.storage.manifest import MANIFEST, read_json
+from pipelines.tokenizing.shards import TOKEN_COUNTS, read_token_counts
+from pipelines.training.word_counts import read_word_counts
+
+HTML, JSON = "report.html", "report.json"
+
+_NUM_SAMPLES = 6
+_SAMPLE_CHARACTERS = 400
+_SAMPLE_LINES = 10
+_LOOKED_AT = 20  # documents to choose a sample from
+
+_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+
+
+def make_report(project: Project, name: str) -> str:
+    """Writes the report of a project's tokenizer into `report.output`; returns the path of the HTML file.
+
+    `name` is what the page calls the tokenizer.
+
+    Raises:
+        ModuleNotFoundError: jinja2 or matplotlib is not installed.
+        ValueError: the section `report` is missing.
+    """
+    _check_installed()
+    settings = project.for_report()
+    tokenizer = files.read_tokenizer(settings.tokenizer or "")
+    material = _material(tokenizer, project, settings)
+    figures = make_figures(tokenizer, material)
+    facts = _facts(tokenizer, name)
+    page = render(tokenizer, facts, figures, _samples(project.corpus, settings), material.merge_counts)
+    _write_tables(settings.output, facts, figures)
+    path = files.join(settings.output, HTML)
+    files.write_text(path, page)
+    files.delete(files.join(settings.output, files.TEMPORARY))
+    _console.print(f"{path}: {len(page.encode()) / 1e6:.1f} MB")
+    for figure in figures:
+        if figure.absent:
+            _console.print(f"  left out: {figure.title}. {figure.absent}")
+    return path
+
+
+def _check_installed() -> None:
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"the report needs {error.name}, which is in the extra tokenmill[report]", name=error.name
+        ) from error
+
+
+def _write_tables(output: str, facts: dict[str, Any], figures: Sequence[Figure]) -> None:
+    """Writes the figures for machines; a figure that is left out has no CSV file, nor keeps an older one."""
+    for figure in figures:
+        path = files.join(output, f"{figure.name}.csv")
+        if figure.absent:
+            files.delete(path)
+        else:
+            files.write_text(path, figure.csv_text())
+    content = {"tokenizer": facts, "figures": {figure.name: figure.content() for figure in figures}}
+    files.write_text(files.join(output, JSON), json.dumps(content, ensure_ascii=False) + "\n")
+
+
+def _facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
+    words = tokenizer.words
+    return {
+        "name": name,
+        "kind": tokenizer.alphabet.kind,
+        "pattern": words.pattern if isinstance(words.pattern, str) else list(words.pattern),
+        "unicode": words.unicode,
+        "lowercase": words.lowercase,
+        "vocab_size": tokenizer.vocab_size,
+        "base_symbols": len(tokenizer.alphabet.symbols),
+        "merges": len(tokenizer.merges),
+        "special_tokens": tokenizer.special_tokens,
+        "fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _material(tokenizer: Tokenizer, project: Project, settings: Report) -> Material:
+    return Material(
+        merge_counts=_merge_counts(tokenizer, project, settings),
+        words=settings.words,
+        sweep=_content(settings.sweep),
+        audit=_content(settings.audit),
+        training_data=_training_data(tokenizer, project.shards.output if project.shards else None),
+    )
+
+
+def _content(path: str | None) -> dict[str, Any]:
+    """Returns the content of a JSON file; nothing where none is named, or it is not there."""
+    return (read_json(path) if path else None) or {}
+
+
+def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> list[int] | None:
+    """Returns how often each pair occurred when it was merged: as job 1 wrote it down, or over its word counts."""
+    folder = settings.tokenizer or ""
+    manifest = (None if folder.endswith(".json") else read_json(files.join(folder, MANIFEST))) or {}
+    counts = manifest.get("merges", {}).get("counts", [])
+    if manifest and len(counts) == len(tokenizer.merges):
+        return list(counts)
+    counts_folder = project.train and project.train.counts_folder
+    if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
+        return None
+    cut_as = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})
+    if cut_as.get("pattern") != list(tokenizer.words.expressions):
+        return None
+    try:
+        pairs = symbol_pairs(tokenizer.model)
+    except ValueError:  # Its merges are in no order that they could have been learned in, such as Llama 3's.
+        return None
+    again = learn_merges(read_word_counts(counts_folder)[0], num_merges=len(pairs), resume_from=pairs)
+    return [int(count) for count in again.counts]
+
+
+def _training_data(tokenizer: Tokenizer, folder: str | None) -> TrainingData:
+    manifest = _content(folder and files.join(folder, MANIFEST))
+    if folder is None or not manifest.get("buckets"):
+        return TrainingData("No training data was written with tokenmill tokenize yet.", {}, None, None)
+    if manifest["tokenizer"] != tokenizer.fingerprint:
+        return TrainingData("The training data was written with another tokenizer.", {}, None, None)
+    counts = read_token_counts(folder) if files.exists(files.join(folder, TOKEN_COUNTS)) else None
+    return TrainingData("", manifest["buckets"], manifest.get("bucket_choice"), counts)
+
+
+def _samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
+    """Returns the texts to show, each with a title: those given, or the start of documents all over the corpus."""
+    if settings.samples:
+        return [(f"Text {number + 1}", text) for number, text in enumerate(settings.samples)]
+    tasks = plan_tasks(find_files(corpus, with_fingerprints=False))
+    found = []
+    for number in range(_NUM_SAMPLES):
+        batch = next(read_task(tasks[number * len(tasks) // _NUM_SAMPLES], corpus, Counter()), None)
+        if batch is None or len(batch.texts) == 0:
+            continue
+        # The longest of some documents: many a corpus holds a title or a line among them.
+        first = number * len(batch.texts) // _NUM_SAMPLES
+        sizes = pc.utf8_length(batch.texts.slice(first, _LOOKED_AT)).to_numpy()
+        row = first + int(sizes.argmax())
+        name = batch.path.replace("\\", "/").rpartition("/")[2]
+        found.append((f"{name}, row {batch.rows[row]:,}", _start(batch.texts[row].as_py())))
+    return found
+
+
+def _start(text: str) -> str:
+    """Returns the first lines of a text, from the first that is not blank."""
+    return "".join(text.strip().splitlines(keepends=True)[:_SAMPLE_LINES])[:_SAMPLE_CHARACTERS]

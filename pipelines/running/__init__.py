@@ -1,0 +1,1 @@
+"""How pipelines run: Beam runners, worker processes, and what a run reports when it ends."""

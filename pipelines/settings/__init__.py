@@ -1,0 +1,1 @@
+"""The settings of a project, and the YAML file, environment and flags that they are read from."""

@@ -1,0 +1,1 @@
+"""Job 2: documents -> ids -> buckets -> training shards."""

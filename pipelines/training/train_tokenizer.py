@@ -1,0 +1,238 @@
+"""Job 1: corpus -> word counts -> merges -> tokenizer folder."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from bpe_core.encoding.model import extended
+from bpe_core.merging.merges import Merges
+from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.tokenizer import Tokenizer
+from pipelines.reading.corpus import SourceFile, Task, find_files, plan_tasks
+from pipelines.reading.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
+from pipelines.reading.fingerprints import sha256
+from pipelines.running.runners import run_pipeline
+from pipelines.settings.project import Project, TokenizerSettings, Train
+from pipelines.storage import files
+from pipelines.storage.lock import OutputLock, new_run_id
+from pipelines.storage.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
+from pipelines.tokenizing.plan import PLAN
+from pipelines.training.merging import CHECKPOINT, learn
+from pipelines.training.word_counts import (
+    CountWords,
+    count_corpus,
+    find_word_counts,
+    finish_word_counts,
+    read_word_counts,
+)
+
+_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+
+
+def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenizer:
+    """Runs job 1 and returns the tokenizer, which then stands in `train.output` with its manifest.
+
+    A finished output of the same corpus and settings is returned as it is. An unfinished one is taken up where it
+    stopped: at its word counts, or at the last checkpoint of its merges.
+
+    Raises:
+        Locked: another run works on the output.
+        LockLost: another run took this one for dead.
+        ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
+    """
+    _, train = project.for_training()
+    files.use_flags(beam_args)
+    if files.exists(files.join(train.output, PLAN)):
+        raise ValueError(f"{train.output} holds training shards; choose another train.output, for the tokenizer alone")
+    with OutputLock(train.output, new_run_id(), project.run.lock_seconds) as lock:
+        for claim in lock.taken_over:
+            _console.print(f"{train.output}: removed the lock of a dead run, {claim}")
+        return _train(project, beam_args, lock)
+
+
+def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
+    settings, train = project.for_training()
+    counts_folder = train.counts_folder
+    sources = [] if train.from_counts else find_files(project.corpus, project.outputs)
+    start = files.read_tokenizer(train.start_from) if train.start_from else None
+    words = start.words if start else settings.words
+    identity = {
+        "settings": _settings(project),
+        "inputs": _inputs(sources) or _given_counts(words, counts_folder),
+        **({"start_from": start.fingerprint} if start else {}),
+    }
+    if project.run.overwrite:
+        _delete_output(train)
+    finished = read_json(files.join(train.output, MANIFEST))
+    if finished is not None:
+        _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
+        tokenizer = files.read_tokenizer(train.output)
+        _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
+        return tokenizer
+    if not train.from_counts:
+        _count(project, words, sources, counts_folder, beam_args)
+    word_counts, pruned = read_word_counts(counts_folder, train.min_count)
+    if word_counts.num_rows == 0:
+        raise ValueError(
+            f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
+        )
+    merges = learn(project, start, word_counts, identity=fingerprint(identity), console=_console)
+    tokenizer = _numbered(merges, start, settings, words)
+    lock.check()
+    files.write_tokenizer(train.output, tokenizer)
+    files.delete(files.join(train.output, CHECKPOINT))
+    counted = read_json(files.join(counts_folder, MANIFEST)) or {}
+    trained_on = {"distinct_words_trained_on": word_counts.num_rows, "pruned_by_min_count": pruned}
+    manifest = {
+        **identity,
+        "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
+        "versions": versions(),
+        "corpus": {**counted.get("totals", {}), "duplicates": counted.get("duplicates"), **trained_on},
+        "quarantine": counted.get("quarantine", {}),
+        "merges": _merges_summary(merges),
+    }
+    write_json(files.join(train.output, MANIFEST), manifest)
+    files.delete(files.join(train.output, files.TEMPORARY))
+    return tokenizer
+
+
+def _numbered(merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, words: Words) -> Tokenizer:
+    """Returns the tokenizer that has these merges: `start` with more of them, or a new one."""
+    if start:
+        return Tokenizer(extended(start.model, merges))
+    return Tokenizer.from_merges(
+        merges,
+        words=words,
+        special_tokens=settings.special_tokens,
+        special_ids=settings.special_ids,
+        vocab_order=settings.vocab_order,
+    )
+
+
+def _delete_output(train: Train) -> None:
+    """Deletes what job 1 writes, the manifests first; anything else in the folder stays.
+
+    Word counts stay where training is from counts: they may be the very ones, and the corpus may be gone.
+    """
+    files.delete(files.join(train.output, MANIFEST))
+    if train.from_counts is None:
+        files.delete(files.join(train.kept_counts, MANIFEST))
+        files.delete(train.kept_counts)
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", CHECKPOINT, files.TEMPORARY)
+    files.delete(*(files.join(train.output, name) for name in names))
+
+
+def _settings(project: Project) -> dict[str, Any]:
+    """The settings that the output depends on: not where it goes, nor how the job runs."""
+    content = project.model_dump(mode="json", include={"tokenizer", "train"})
+    content["corpus"] = project.corpus.identity
+    for name in ("output", "checkpoint_seconds", "from_counts", "start_from"):
+        content["train"].pop(name)
+    return content
+
+
+def _inputs(sources: Sequence[SourceFile]) -> dict[str, Any]:
+    return {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
+
+
+def _given_counts(words: Words, folder: str) -> dict[str, Any]:
+    """Returns the word counts to train from, after checking that their words were cut as this tokenizer cuts them."""
+    manifest = read_json(files.join(folder, MANIFEST)) or {}
+    ours = _to_json(words)
+    if manifest.get("words", ours) != ours:
+        changed = "; ".join(differences(manifest["words"], ours))
+        raise ValueError(f"{folder} holds counts of words that were cut otherwise ({changed}); count the corpus again")
+    return {m.path: {"bytes": m.size_in_bytes, "fingerprint": _sha256(m.path)} for m in find_word_counts(folder)}
+
+
+def _sha256(path: str) -> str:
+    """Over the whole file: other counts of the same words may well take as many bytes."""
+    with files.open_raw(path) as file:
+        return sha256(file)
+
+
+def _to_json(words: Words) -> dict[str, Any]:
+    return {
+        "pattern": list(words.expressions),
+        "keep_gaps": words.keep_gaps,
+        "unicode": words.unicode,
+        "lowercase": words.lowercase,
+    }
+
+
+def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) -> None:
+    changed = differences(before, now)
+    if changed:
+        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        raise ValueError(
+            f"{output} was made from another corpus or with other settings: {'; '.join(changed[:4])}{more}. Choose "
+            "another output, or replace it with --run.overwrite true"
+        )
+
+
+def _count(
+    project: Project, words: Words, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
+) -> None:
+    """Counts the corpus into `folder`, unless that was done before."""
+    _, train = project.for_training()
+    identity = {
+        "corpus": project.corpus.identity,
+        "words": _to_json(words),
+        "num_partitions": train.num_partitions,
+        "inputs": _inputs(sources),
+    }
+    finished = read_json(files.join(folder, MANIFEST))
+    if finished is not None:
+        _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
+        _console.print(f"word counts are there: {folder}")
+        return
+    files.delete(folder)
+    tasks = plan_tasks(sources)
+    size = sum(source.num_bytes for source in sources)
+    counting = CountWords(project.corpus, words, train.num_partitions, folder)
+    started = time.perf_counter()
+    duplicates = None
+    if project.corpus.deduplicate == "exact":
+        duplicates = _find_duplicates(project, words, sources, tasks, folder, beam_args)
+    with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
+        run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), project.run, beam_args)
+    totals = finish_word_counts(folder, identity, project.corpus, duplicates)
+    seconds = time.perf_counter() - started
+    _console.print(
+        f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "
+        f"{totals.get('text_bytes', 0) / 1e6:,.1f} MB of text, {seconds:.1f} s"
+    )
+
+
+def _find_duplicates(
+    project: Project,
+    words: Words,
+    sources: Sequence[SourceFile],
+    tasks: Sequence[Task],
+    folder: str,
+    beam_args: Sequence[str],
+) -> dict[str, Any]:
+    """Finds the duplicates for counting into `folder`, and returns what the manifest says of them."""
+    fingerprints = {source.path: source.fingerprint for source in sources}
+    by_name = {task_name(task): task for task in tasks}
+    duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
+    with _console.status("looking for duplicates"):
+        duplicates = find_duplicates(
+            by_name, fingerprints, project.corpus, words, duplicates_folder, project.run, beam_args=beam_args
+        )
+    delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
+    return duplicates.content()
+
+
+def _merges_summary(merges: Merges) -> dict[str, Any]:
+    different, occurrences = merges.num_characters_dropped
+    return {
+        "made": len(merges),
+        "ended_by": merges.ended_by,
+        "base_symbols": len(merges.alphabet.symbols),
+        "symbols": len(merges.symbols),
+        "dropped_by_limit_alphabet": {"characters": different, "occurrences": occurrences},
+        "counts": merges.counts.tolist(),
+    }

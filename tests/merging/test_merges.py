@@ -1,0 +1,245 @@
+"""The compiled merge loop against a slow, obvious trainer, and the cases where others went wrong."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import slow
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_core.merging.alphabet import spell_in_bytes, word_arrays
+from bpe_core.merging.loop import MergeLoop, Progress
+from bpe_core.merging.merges import learn_merges
+from bpe_core.merging.state import NUM_LISTED
+
+TIES = ["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
+
+# Few letters, so that runs, overlaps and equal spellings by different merges are common.
+few_letters = st.text(alphabet="aab<", min_size=1, max_size=9)
+any_letters = st.text(alphabet="aaabcé</w>的𝄞", min_size=1, max_size=8)
+counts = st.one_of(st.integers(1, 4), st.integers(2**31, 2**33))
+word_tables = st.dictionaries(st.one_of(few_letters, any_letters).map(str.encode), counts, max_size=8)
+
+
+def learned(words: dict[bytes, int], **settings: Any) -> list[tuple[bytes, bytes, int]]:
+    merges = learn_merges(words, **settings)
+    visible = [(merges.alphabet.visible(symbol)) for symbol in merges.symbols]
+    return [
+        (visible[left], visible[right], int(count))
+        for left, right, count in zip(merges.left, merges.right, merges.counts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("ties", TIES)
+@given(words=word_tables)
+@settings(max_examples=300, deadline=None)
+def test_byte_merges_equal_the_slow_trainer(ties: str, words: dict[bytes, int]) -> None:
+    assert learned(words, num_merges=30, ties=ties) == slow.learn_merges(words, num_merges=30, ties=ties)
+
+
+@pytest.mark.parametrize("ties", TIES)
+@pytest.mark.parametrize("placement", ["apart", "glued"])
+@given(words=word_tables, end_of_word=st.sampled_from(["</w>", "_", "a"]))
+@settings(max_examples=200, deadline=None)
+def test_char_merges_equal_the_slow_trainer(
+    ties: str, placement: str, words: dict[bytes, int], end_of_word: str
+) -> None:
+    rules: dict[str, Any] = {
+        "kind": "char",
+        "end_of_word": end_of_word,
+        "end_of_word_placement": placement,
+        "num_merges": 30,
+        "ties": ties,
+    }
+    assert learned(words, **rules) == slow.learn_merges(words, **rules)
+
+
+@given(
+    words=word_tables,
+    ties=st.sampled_from(TIES),
+    min_frequency=st.integers(0, 4),
+    max_token_length=st.integers(1, 6),
+    whole_characters=st.booleans(),
+    special_tokens=st.lists(st.sampled_from(["aa", "ab", "<a", "</w>", "a</w>", "的的"]), unique=True),
+    extra=st.integers(0, 20),
+)
+@settings(max_examples=300, deadline=None)
+def test_every_rule_equals_the_slow_trainer(words: dict[bytes, int], extra: int, **rules: Any) -> None:
+    rules["vocab_size"] = 256 + len(rules["special_tokens"]) + extra
+    assert learned(words, **rules) == slow.learn_merges(words, **rules)
+
+
+@given(
+    words=word_tables,
+    ties=st.sampled_from(TIES),
+    limit=st.integers(1, 5),
+    placement=st.sampled_from(["apart", "glued"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_limit_alphabet_equals_the_slow_trainer(words: dict[bytes, int], ties: str, limit: int, placement: str) -> None:
+    rules: dict[str, Any] = {
+        "kind": "char",
+        "num_merges": 20,
+        "ties": ties,
+        "limit_alphabet": limit,
+        "end_of_word_placement": placement,
+    }
+    if ties == "first-seen":  # The slow trainer adds up words that become equal, which moves their place.
+        return
+    assert learned(words, **rules) == slow.learn_merges(words, **rules)
+
+
+@given(words=word_tables, ties=st.sampled_from(TIES), cut=st.integers(0, 25))
+@settings(max_examples=200, deadline=None)
+def test_a_resumed_run_equals_an_unbroken_one(words: dict[bytes, int], ties: Any, cut: int) -> None:
+    loops: list[Any] = []
+    whole = learn_merges(words, num_merges=25, ties=ties, on_progress=lambda _, loop: loops.append(loop))
+    done = loops[-1].pairs()[:cut]
+    resumed = learn_merges(words, num_merges=25, ties=ties, resume_from=done)
+    assert resumed == whole
+    assert resumed.counts.tolist() == whole.counts.tolist()
+
+
+@given(words=word_tables, ties=st.sampled_from(["smaller-pair", "lexicographic", "larger-pair"]), seed=st.randoms())
+@settings(max_examples=100, deadline=None)
+def test_merges_do_not_depend_on_the_order_of_the_words(words: dict[bytes, int], ties: Any, seed: Any) -> None:
+    items = list(words.items())
+    seed.shuffle(items)
+    assert learn_merges(dict(items), num_merges=25, ties=ties) == learn_merges(words, num_merges=25, ties=ties)
+
+
+@given(words=word_tables, k=st.integers(0, 20))
+@settings(max_examples=50, deadline=None)
+def test_the_first_k_merges_are_the_run_with_k_merges(words: dict[bytes, int], k: int) -> None:
+    assert learn_merges(words, num_merges=20)[:k] == learn_merges(words, num_merges=k)
+
+
+def test_long_words_and_many_merges_equal_the_slow_trainer() -> None:
+    random = np.random.default_rng(7)
+    words = {bytes(random.choice([97, 98, 99], size)): int(size) for size in (400, 300, 299, 2, 3)}
+    for ties in TIES:
+        assert learned(words, num_merges=150, ties=ties) == slow.learn_merges(words, num_merges=150, ties=ties)
+
+
+def test_counts_above_32_bits_stay_exact() -> None:
+    merges = learn_merges({"aa": 3_000_000_000, "bc": 10, "aab": 2**40}, num_merges=3)
+    assert merges[:] == [(b"a", b"a"), (b"aa", b"b"), (b"b", b"c")]
+    assert merges.counts.tolist() == [2**40 + 3_000_000_000, 2**40, 10]
+
+
+def test_runs_count_every_neighbouring_pair() -> None:
+    assert learn_merges({"zzzz": 1, "bc": 2}, num_merges=1)[:] == [(b"z", b"z")]
+    assert learn_merges({"xy": 1, "k": 1, "kkk": 1}, num_merges=1).counts.tolist() == [2]
+
+
+def test_the_loop_ends_when_pairs_run_out_and_says_so() -> None:
+    merges = learn_merges({"ab": 1, "cd": 1}, num_merges=50)
+    assert (len(merges), merges.ended_by) == (2, "no-pairs")
+    rare = learn_merges({"ab": 1, "cd": 5}, num_merges=50, min_frequency=2)
+    assert (rare[:], rare.ended_by) == ([(b"c", b"d")], "min-frequency")
+    assert learn_merges({"ab": 1, "cd": 1}, num_merges=1).ended_by == "size"
+    assert learn_merges({}, num_merges=5).ended_by == "no-pairs"
+
+
+def test_vocab_size_counts_bytes_merges_and_special_tokens() -> None:
+    words = {bytes([a, b]): 1 for a in range(97, 110) for b in range(97, 110)}
+    merges = learn_merges(words, vocab_size=300, special_tokens=["<|endoftext|>"])
+    assert len(merges) == 300 - 256 - 1
+
+
+def test_an_alphabet_larger_than_the_vocabulary_is_refused() -> None:
+    words = {chr(0x4E00 + i): 1 for i in range(40)}
+    with pytest.raises(ValueError, match=r"room for 20 symbols .* base alphabet alone has 41.*limit_alphabet"):
+        learn_merges(words, kind="char", vocab_size=20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "vocab_size is None and num_merges is None"),
+        ({"num_merges": 1, "vocab_size": 300}, "vocab_size is 300 and num_merges is 1"),
+        ({"num_merges": 1, "ties": "random"}, "ties is 'random'; it is one of smaller-pair"),
+        ({"num_merges": 1, "kind": "word"}, "kind is 'word'"),
+        ({"num_merges": 1, "special_tokens": ["a"]}, "special token b'a' is also a base symbol"),
+        ({"num_merges": 1, "resume_from": [[1, 256]]}, "resume_from names symbols"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        learn_merges({"ab": 1}, **arguments)
+
+
+def test_bad_word_tables_are_refused() -> None:
+    with pytest.raises(ValueError, match="lack the column 'count'; they have"):
+        learn_merges(pa.table({"word": [b"a"]}), num_merges=1)
+    with pytest.raises(ValueError, match="b'ab' has the count -3"):
+        learn_merges({"ab": -3}, num_merges=1)
+    with pytest.raises(ValueError, match="hold a null"):
+        learn_merges(pa.table({"word": pa.array([b"a", None]), "count": [1, 2]}), num_merges=1)
+
+
+def test_word_tables_may_be_chunked_strings_or_slices() -> None:
+    table = pa.table({"word": pa.array(["xx", "hug", "pug", "hugs"]), "count": pa.array([9, 10, 5, 5], pa.int32())})
+    chunked = pa.concat_tables([table.slice(1, 1), table.slice(2, 2)])
+    assert learn_merges(chunked, num_merges=2)[:] == [(b"u", b"g"), (b"h", b"ug")]
+
+
+def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"hug": 10, "pug": 5}
+    monkeypatch.setattr(
+        "bpe_core.merging.loop.MOST_PLACES", 9
+    )  # Six symbols, and a boundary before each word and last.
+    assert len(learn_merges(counts, num_merges=1)) == 1
+    monkeypatch.setattr("bpe_core.merging.loop.MOST_PLACES", 8)
+    with pytest.raises(ValueError, match=r"2 different words of 6 symbols.*\(8\).*min_count"):
+        learn_merges(counts, num_merges=1)
+
+
+@pytest.mark.parametrize("num_letters", [60, 700], ids=["table of all pairs", "hash table"])
+def test_more_pairs_than_there_is_room_for_at_first(num_letters: int) -> None:
+    random = np.random.default_rng(1)
+    letters = [chr(ord("一") + i) for i in range(num_letters)]
+    words = {"".join(random.choice(letters, 6)).encode(): int(count) for count in random.integers(1, 9, 800)}
+    rules: dict[str, Any] = {"kind": "char", "num_merges": 30, "ties": "lexicographic"}
+    pairs = {(word[i : i + 1], word[i + 1 : i + 2]) for word in map(bytes.decode, words) for i in range(5)}
+    assert len(pairs) > 1024
+    assert learned(words, **rules) == slow.learn_merges(words, end_of_word="</w>", **rules)
+
+
+def test_progress_names_the_pair_and_the_count() -> None:
+    seen: list[Progress] = []
+
+    def watch(progress: Progress, loop: MergeLoop) -> None:
+        assert loop.size["words"] == 3
+        seen.append(progress)
+
+    learn_merges({"hug": 10, "pug": 5, "hugs": 5}, num_merges=2, on_progress=watch)
+    assert seen[0] == Progress(num_merges=0, max_merges=2)
+    assert seen[-1] == Progress(num_merges=2, max_merges=2, last_pair=(b"h", b"ug"), last_count=15)
+
+
+@given(counts=st.dictionaries(st.binary(min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -> None:
+    table = pa.table({"word": pa.array(counts, pa.binary()), "count": pa.array(counts.values(), pa.int64())})
+    loop = MergeLoop(spell_in_bytes(*word_arrays(table)), max_merges=60, max_symbols=None, ties="smaller-pair")
+    stated = loop.size["most_list_bytes"]
+    loop.run()
+    spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
+    if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
+        assert 4 * loop._state[NUM_LISTED] <= stated
+
+
+@pytest.mark.parametrize("count", [1.5, "3", 2**64, None])
+def test_counts_that_are_no_whole_numbers_are_refused(count: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="give whole numbers of up to 64 bits"):
+        learn_merges({"hug": count}, num_merges=1)
+
+
+def test_counts_that_64_bits_cannot_hold_together_are_refused() -> None:
+    held = learn_merges({"ab": 2**61, "cd": 2**60}, num_merges=1)
+    assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**61])
+    with pytest.raises(ValueError, match="more than 64 bits count; divide all counts by one number"):
+        learn_merges({"aab": 2**62, "aac": 2**62}, num_merges=1)

@@ -1,0 +1,158 @@
+"""The compiled scanner against the regular expressions it stands for, and against the peers' own engines."""
+
+import itertools
+import sys
+import unicodedata
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bpe_core import PATTERNS, Words
+from bpe_core.pretokenize.pattern_compiler import Unsupported, compile_patterns
+from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, category
+
+NAMED = sorted(PATTERNS)
+
+# The regex package knows newer characters, and one that changed its category since: only what both know is compared.
+KNOWN = ~category("Cn") & ~category("Cs")
+KNOWN[0x295] = False
+
+
+def class_representatives(name: str) -> list[str]:
+    """One character for each class that the patterns of this name can tell apart together."""
+    tables = compile_patterns(PATTERNS[name])
+    blocks = tables.block.reshape(len(PATTERNS[name]), -1)
+    codes = np.flatnonzero(KNOWN)
+    classes = [tables.classes[rows[codes >> 7] + (codes & 127)] for rows in blocks]
+    _, first = np.unique(np.stack(classes), axis=1, return_index=True)
+    return [chr(codes[index]) for index in sorted(first)]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_all_short_strings_of_classes_are_cut_as_by_the_regex(name: str) -> None:
+    words = Words(name)
+    letters = class_representatives(name)
+    for length in range({"gpt2": 6}.get(name, 5)):
+        for letters_chosen in itertools.product(letters, repeat=length):
+            text = "".join(letters_chosen)
+            assert words.split(text) == words.split_with_regex(text)
+
+
+known_characters = st.characters(codec="utf-8").filter(lambda c: bool(KNOWN[ord(c)]))
+texts = st.one_of(
+    st.text(known_characters),
+    st.text(st.sampled_from("aB'sS’ſK1٣²  \n\r\t\u3000.,!/的\u0301\u200d👩é_-")),
+    st.lists(
+        st.sampled_from(["don't", " I'LL", "  ", "\r\n", "123456", "camelCase", "HTTPResponse", "你好", "!?/"])
+    ).map("".join),
+)
+
+
+@pytest.mark.parametrize("name", NAMED)
+@given(text=texts)
+@settings(max_examples=300, deadline=None)
+def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
+    words = Words(name)
+    assert words.split(text) == words.split_with_regex(text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\p{L}+(?:'\p{L}+)?|\p{N}{2}|\p{N}|\s",
+        r"(?:ab|a)c?|b{2,3}|[^ab]",
+        r"a{0,3}b|(?i:k+s)|[\x{}-]".replace(r"\x{}", "é"),
+        r"[a-c]++|\d{1,2}+x?| ?\S+?".replace("+?", "+"),
+        r"(?:[ab]+c)+|a|b",
+        r"\S+(?=\s)|\S+|\s+",
+        r"a(?!b)|b+",
+    ],
+)
+@given(text=st.text(st.sampled_from("aabbccxKkSſ12 \né'-"), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None:
+    words = Words(pattern)
+    assert words.is_compiled
+    assert words.split(text) == words.split_with_regex(text)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\w+",
+        r"(?<=a)b",
+        r"a$",
+        r"^a",
+        r"a*",
+        r"(?:a?)+",
+        r"a+?",
+        r"a++a",
+        r"(?!a)b",
+        r".",
+        r"\p{Han}",
+        r"(?i:é)",
+        r"\b",
+    ],
+)
+def test_what_is_outside_the_subset_runs_on_the_regex_package(pattern: str) -> None:
+    with pytest.raises(Unsupported):
+        compile_patterns([pattern])
+    words = Words(pattern)
+    assert not words.is_compiled
+    assert "".join(words.split("aé b\u0301c\na")) == "aé b\u0301c\na"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if name != "whitespace"])
+def test_hugging_face_cuts_alike_with_every_character_in_context(name: str) -> None:
+    tokenizers = pytest.importorskip(
+        "tokenizers", reason="compares with Hugging Face tokenizers: pip install tokenizers"
+    )
+    split = tokenizers.pre_tokenizers.Split
+    theirs = tokenizers.pre_tokenizers.Sequence(
+        [split(tokenizers.Regex(expression), "isolated") for expression in PATTERNS[name]]
+    )
+    words = Words(name)
+    for text in every_character_in_context():
+        assert words.split(text) == [word for word, _ in theirs.pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k", "qwen2"])
+def test_tiktoken_cuts_alike_with_every_character_in_context(name: str) -> None:
+    tiktoken = pytest.importorskip("tiktoken", reason="compares with tiktoken: pip install tiktoken")
+    words = Words(name)
+    for text in every_character_in_context():
+        ours = words.split(text)
+        # Every word is a token, so that tiktoken gives one id for each word that it finds.
+        ranks = {bytes([byte]): byte for byte in range(256)}
+        for word in ours:
+            ranks.setdefault(word.encode(), len(ranks))
+        encoding: Any = tiktoken.Encoding(name, pat_str=PATTERNS[name][0], mergeable_ranks=ranks, special_tokens={})
+        assert [encoding.decode_single_token_bytes(id_).decode() for id_ in encoding.encode_ordinary(text)] == ours
+
+
+def every_character_in_context() -> list[str]:
+    """Texts in which every code point stands alone, twice, in a word, after a blank, and beside digits and marks."""
+    codes = [code for code in range(NUM_CODE_POINTS) if not 0xD800 <= code <= 0xDFFF]
+    size = 16_384
+    return [
+        "".join(f"x{c}y {c}{c}1{c} \u0301{c}." for c in map(chr, codes[at : at + size]))
+        for at in range(0, len(codes), size)
+    ]
+
+
+def test_the_categories_are_those_of_unicode_16() -> None:
+    # Counts of the reference engines: tokenizers 0.23 and tiktoken 0.14.
+    assert category("L").sum() == 141_028
+    assert category("Lu").sum() + category("Ll").sum() < category("L").sum()
+    with pytest.raises(KeyError):
+        category("Xx")
+    # Characters that this Python's own, older or newer, tables know have the same category, but for a handful.
+    changed = 0
+    for name in {unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)} - {"Cn", "Cs"}:
+        ours = category(name)
+        codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == name]
+        changed += int((~ours[codes] & ~category("Cn")[codes]).sum())
+    assert changed < 20

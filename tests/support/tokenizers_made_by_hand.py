@@ -1,0 +1,15 @@
+"""Tokenizers with merges that no training would give."""
+
+import json
+
+from bpe_core import Tokenizer
+
+
+def with_merges(pairs: list[list[str]], *, ignore_merges: bool = False, more: tuple[str, ...] = ()) -> Tokenizer:
+    """A tokenizer of kind `byte` with these merges and `more` tokens that no merge makes."""
+    content = json.loads(Tokenizer.train(["x"], num_merges=0).files()["tokenizer.json"])
+    vocab = content["model"]["vocab"]
+    for token in [*("".join(pair) for pair in pairs), *more]:
+        vocab.setdefault(token, len(vocab))
+    content["model"] |= {"merges": pairs, "ignore_merges": ignore_merges}
+    return Tokenizer.from_json(json.dumps(content))
