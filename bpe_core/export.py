@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from bpe_core.encoding.model import NotExpressible
+from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats import other_formats, tokenizer_json
 from bpe_core.formats.ranks import as_merges
 from bpe_core.merging.alphabet import check_choice
@@ -33,7 +33,7 @@ def export(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: Format)
     and a sample of texts, the same ids (for subword-nmt, which has no ids, the same tokens).
 
     Raises:
-        NotExpressible: the format cannot hold this model, or what was read is another; the message says why.
+        NotExpressibleError: the format cannot hold this model, or what was read is another; the message says why.
     """
     check_choice("format", format, Format)
     contents, read = _WRITERS[format](tokenizer)
@@ -88,13 +88,13 @@ _WRITERS: dict[str, Callable[[Tokenizer], tuple[dict[str, str], Callable[[], Tok
 
 
 def _compare(tokenizer: Tokenizer, read: Tokenizer, has_ids: bool) -> None:
-    """Raises NotExpressible where what was read is not what was written."""
+    """Raises NotExpressibleError where what was read is not what was written."""
     added = {token.id for token in tokenizer.added_tokens}
     tokens = [token for id_, token in enumerate(tokenizer.token_bytes()) if id_ not in added]
     if has_ids and tokenizer.token_bytes() != read.token_bytes():
         ids = zip(tokenizer.token_bytes(), read.token_bytes(), strict=False)
         first = next((id_ for id_, (ours, theirs) in enumerate(ids) if ours != theirs), read.vocab_size)
-        raise NotExpressible(f"the file that was written is read with another token for the id {first}")
+        raise NotExpressibleError(f"the file that was written is read with another token for the id {first}")
     spelled = [tokenizer.alphabet.spelling(token) for token in tokens]
     texts = [t.decode(errors="replace") if isinstance(t, bytes) else t.removesuffix("</w>") for t in spelled]
     sample = [*_SAMPLE, *texts]
@@ -107,4 +107,6 @@ def _compare(tokenizer: Tokenizer, read: Tokenizer, has_ids: bool) -> None:
         pairs = zip(*cuts, strict=True)
     for text, (ours, theirs) in zip(sample, pairs, strict=True):
         if ours != theirs:
-            raise NotExpressible(f"the file that was written gives {theirs[:20]} for {text[:60]!r}, not {ours[:20]}")
+            raise NotExpressibleError(
+                f"the file that was written gives {theirs[:20]} for {text[:60]!r}, not {ours[:20]}"
+            )

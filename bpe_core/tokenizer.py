@@ -20,12 +20,12 @@ from bpe_core.encoding.model import (
     SpecialIds,
     SpecialTokens,
     VocabOrder,
-    extended,
-    first_merges,
+    extend_model,
+    keep_first_merges,
+    list_special_tokens,
     number_tokens,
-    pairs_to_go_on_from,
+    pairs_to_resume_from,
     size_to_learn,
-    spellings,
     words_of,
 )
 from bpe_core.encoding.stream_decoder import StreamDecoder
@@ -102,7 +102,7 @@ class Tokenizer:
             whole_characters=whole_characters,
             end_of_word=end_of_word,
             end_of_word_placement=end_of_word_placement,
-            special_tokens=spellings(special_tokens),
+            special_tokens=list_special_tokens(special_tokens),
         )
         return cls.from_merges(
             merges, words=words, special_tokens=special_tokens, special_ids=special_ids, vocab_order=vocab_order
@@ -135,13 +135,13 @@ class Tokenizer:
             vocab_size=size_to_learn(self._model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
-            resume_from=pairs_to_go_on_from(self._model),
+            resume_from=pairs_to_resume_from(self._model),
         )
-        return type(self)(extended(self._model, merges))
+        return type(self)(extend_model(self._model, merges))
 
-    def first_merges(self, num_merges: int) -> Self:
+    def keep_first_merges(self, num_merges: int) -> Self:
         """Returns the tokenizer of this one's first merges; ids keep their order and close up."""
-        return type(self)(first_merges(self._model, num_merges))
+        return type(self)(keep_first_merges(self._model, num_merges))
 
     # Encoding.
 
@@ -175,7 +175,7 @@ class Tokenizer:
             ids = self._encoder.encode_with_dropout(text, special, dropout, seed)
         else:
             ids, _ = self._encoder.encode(pa.array([repair_surrogates(text)], pa.large_string()), special)
-        begin, end = self._model.around if add_special_tokens else ((), ())
+        begin, end = self._model.prefix_suffix_ids if add_special_tokens else ((), ())
         return [*begin, *ids.tolist(), *end]
 
     def encode_bytes(self, data: bytes, *, special: SpecialInText = "plain") -> list[int]:
@@ -444,7 +444,7 @@ class Tokenizer:
 
 
 def _checked_roles(roles: SpecialTokens, model: Model) -> dict[str, str | list[str]]:
-    absent = [spelling for spelling in spellings(roles) if spelling not in model.special_tokens]
+    absent = [spelling for spelling in list_special_tokens(roles) if spelling not in model.special_tokens]
     if absent:
         raise ValueError(f"the role of {absent[0]!r} is given, but it is not among the special tokens")
     return {role: given if isinstance(given, str) else list(given) for role, given in roles.items()}

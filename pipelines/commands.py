@@ -125,7 +125,7 @@ def export(args: argparse.Namespace) -> None:
 
 def cut(args: argparse.Namespace) -> None:
     """Writes the tokenizer with the first merges of another."""
-    tokenizer = _tokenizer(args).first_merges(args.merges)
+    tokenizer = _tokenizer(args).keep_first_merges(args.merges)
     files.write_tokenizer(args.output, tokenizer)
     print(f"{args.output}: {args.merges:,} merges, {tokenizer.vocab_size:,} ids")
 

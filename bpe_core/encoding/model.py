@@ -30,11 +30,11 @@ ROLES = ("bos", "eos", "unk", "pad", "sep", "cls", "mask", "additional")
 SpecialTokens = Mapping[str, str | Sequence[str]]
 
 
-class NotExpressible(ValueError):
+class NotExpressibleError(ValueError):
     """A format cannot hold this model exactly; the message says why."""
 
 
-def spellings(special_tokens: SpecialTokens) -> list[str]:
+def list_special_tokens(special_tokens: SpecialTokens) -> list[str]:
     """Returns the different special tokens in the order given, which is the order of their ids.
 
     Raises:
@@ -100,7 +100,7 @@ class Model:
         ranked_by: what decides which pair is merged first: the place of its merge, or the id of the token it makes (as
             in tiktoken, where every two tokens that spell a third are a merge). Both are the same where each token is
             made by one merge, ids follow the merges, and every token is what the merges make of its spelling.
-        around: ids that stand before and after a text when asked for, as a post-processor puts them.
+        prefix_suffix_ids: ids that stand before and after a text when asked for, as a post-processor puts them.
     """
 
     words: Words
@@ -111,7 +111,7 @@ class Model:
     added_tokens: tuple[AddedToken, ...]
     ignore_merges: bool = False
     ranked_by: RankedBy = "merge"
-    around: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    prefix_suffix_ids: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
     def special_tokens(self) -> dict[str, int]:
@@ -125,7 +125,7 @@ def number_tokens(
     """Returns the model of these merges, with ids as `special_ids` and `vocab_order` say."""
     check_choice("special_ids", special_ids, SpecialIds)
     check_choice("vocab_order", vocab_order, VocabOrder)
-    special = spellings(special_tokens)
+    special = list_special_tokens(special_tokens)
     order = _order(merges, vocab_order)
     first = len(special) if special_ids == "first" else 0
     id_of = np.empty(len(order), np.int32)
@@ -194,7 +194,7 @@ def symbol_pairs(model: Model) -> Int32s:
     return pairs
 
 
-def pairs_to_go_on_from(model: Model) -> Int32s:
+def pairs_to_resume_from(model: Model) -> Int32s:
     """Returns the merges of a model as the merge loop takes them up, see `symbol_pairs`.
 
     Raises:
@@ -219,7 +219,7 @@ def size_to_learn(model: Model, vocab_size: int) -> int:
     return num_symbols + len(model.special_tokens) + vocab_size - len(model.tokens)
 
 
-def extended(model: Model, merges: Merges) -> Model:
+def extend_model(model: Model, merges: Merges) -> Model:
     """Returns a model with the merges that `merges`, learned on from this model's, has beyond them.
 
     Every id stays; new tokens follow the last one.
@@ -237,7 +237,7 @@ def extended(model: Model, merges: Merges) -> Model:
     return replace(model, tokens=tokens, merges=np.concatenate([model.merges, new]))
 
 
-def first_merges(model: Model, num_merges: int) -> Model:
+def keep_first_merges(model: Model, num_merges: int) -> Model:
     """Returns the model with the first merges only, and no token that only later ones make; ids close up in order.
 
     Raises:
@@ -252,11 +252,11 @@ def first_merges(model: Model, num_merges: int) -> Model:
     numbers = np.full(len(model.tokens), -1, np.int32)
     chosen = [id_ for id_ in range(len(model.tokens)) if id_ not in later]
     numbers[chosen] = np.arange(len(chosen))
-    begin, end = (tuple(int(numbers[id_]) for id_ in side) for side in model.around)
+    begin, end = (tuple(int(numbers[id_]) for id_ in side) for side in model.prefix_suffix_ids)
     return replace(
         model,
         tokens=[model.tokens[id_] for id_ in chosen],
         merges=numbers[model.merges[:num_merges]],
         added_tokens=tuple(token._replace(id=int(numbers[token.id])) for token in model.added_tokens),
-        around=(begin, end),
+        prefix_suffix_ids=(begin, end),
     )

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import regex
 
-from bpe_core.encoding.model import Model, NotExpressible
+from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.merging.alphabet import Kind
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, Words
 
@@ -52,7 +52,7 @@ def pre_tokenizer(words: Words, kind: Kind) -> dict[str, Any]:
     """Returns the entry `pre_tokenizer`: how text is cut.
 
     Raises:
-        NotExpressible: a pattern that the library reads otherwise.
+        NotExpressibleError: a pattern that the library reads otherwise.
     """
     if kind == "char":
         return {"type": "WhitespaceSplit"}
@@ -60,7 +60,7 @@ def pre_tokenizer(words: Words, kind: Kind) -> dict[str, Any]:
         return dict(BYTE_LEVEL)
     otherwise = next(filter(None, map(_READ_OTHERWISE.search, words.expressions)), None)
     if otherwise and words.expressions not in _NAMED:
-        raise NotExpressible(f"the library would read {otherwise.group()!r} in the pattern in another way")
+        raise NotExpressibleError(f"the library would read {otherwise.group()!r} in the pattern in another way")
     splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in words.expressions]
     return {"type": "Sequence", "pretokenizers": [*splits, {**BYTE_LEVEL, "use_regex": False}]}
 
@@ -105,7 +105,7 @@ def _read_split(split: Any) -> str:
 
 def post_processor(model: Model) -> dict[str, Any] | None:
     """Returns the entry `post_processor`: the ids around a text."""
-    begin, end = model.around
+    begin, end = model.prefix_suffix_ids
     if not begin and not end:
         return None
     contents = {token.id: token.content for token in model.added_tokens}

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
-from bpe_core.encoding.model import Model, NotExpressible, SpecialTokens, spellings, words_of
+from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, words_of
 from bpe_core.formats.ranks import as_merges, check_as_ranks, unreachable
 from bpe_core.formats.tokenizer_json import read_tokenizer_json
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER, BYTES, MARKER, Alphabet, Placement
@@ -95,12 +95,12 @@ def write_tiktoken(model: Model) -> str:
     """Returns the text of a `.tiktoken` file; special tokens and the pattern are not in it.
 
     Raises:
-        NotExpressible: the merges mean another thing as ranks.
+        NotExpressibleError: the merges mean another thing as ranks.
     """
     if model.alphabet.kind != "byte":
-        raise NotExpressible("a .tiktoken file holds bytes, and this tokenizer is of kind char")
+        raise NotExpressibleError("a .tiktoken file holds bytes, and this tokenizer is of kind char")
     if any(not token.special for token in model.added_tokens):
-        raise NotExpressible("a .tiktoken file has no added tokens that are not special")
+        raise NotExpressibleError("a .tiktoken file has no added tokens that are not special")
     if model.ranked_by == "merge":
         check_as_ranks(model)
     added = {token.id for token in model.added_tokens}
@@ -126,7 +126,7 @@ def read_vocab_and_merges(
     if not isinstance(ids, dict) or not all(isinstance(id_, int) for id_ in ids.values()):
         raise ValueError("vocab.json is not an object of tokens and their ids")
     lines = [line for line in merges.splitlines() if line and not line.startswith("#version")]
-    special = spellings(special_tokens or {})
+    special = list_special_tokens(special_tokens or {})
     absent = [spelling for spelling in special if spelling not in ids]
     if absent:
         raise ValueError(f"the special token {absent[0]!r} is not in vocab.json")
@@ -145,26 +145,29 @@ def write_vocab_and_merges(model: Model) -> tuple[str, str]:
     """Returns the texts of `vocab.json` and `merges.txt`, for GPT-2's pattern.
 
     Raises:
-        NotExpressible: kind `char`, another pattern, a normalisation, whole words before merges, or flags of tokens.
+        NotExpressibleError: kind `char`, another pattern, a normalisation, whole words before merges, or flags of
+            tokens.
     """
     model = as_merges(model)
     if model.alphabet.kind != "byte":
-        raise NotExpressible("vocab.json and merges.txt are written for kind byte only")
+        raise NotExpressibleError("vocab.json and merges.txt are written for kind byte only")
     if model.words != words_of("byte"):
-        raise NotExpressible(
+        raise NotExpressibleError(
             "vocab.json and merges.txt say nothing of patterns and normalisation; their tools use gpt2's"
         )
     if model.ignore_merges and unreachable(model) is not None:
-        raise NotExpressible("merges.txt cannot say that words which are tokens come before the merges (ignore_merges)")
+        raise NotExpressibleError(
+            "merges.txt cannot say that words which are tokens come before the merges (ignore_merges)"
+        )
     if any(token != AddedToken(token.content, token.id) for token in model.added_tokens):
-        raise NotExpressible("vocab.json has no place for the flags of added tokens")
+        raise NotExpressibleError("vocab.json has no place for the flags of added tokens")
     added = {token.id: token.content for token in model.added_tokens}
     spelled = [
         added.get(id_, "".join(BYTE_TO_CHARACTER[byte] for byte in token)) for id_, token in enumerate(model.tokens)
     ]
     vocab = {spelling: id_ for id_, spelling in enumerate(spelled) if spelling}
     if len(vocab) != sum(map(bool, spelled)):
-        raise NotExpressible("two tokens are written alike in vocab.json")
+        raise NotExpressibleError("two tokens are written alike in vocab.json")
     lines = [f"{spelled[left]} {spelled[right]}\n" for left, right, _ in model.merges.tolist()]
     return json.dumps(vocab, ensure_ascii=False) + "\n", "#version: 0.2\n" + "".join(lines)
 
@@ -204,7 +207,7 @@ def read_codes(codes: str, special_tokens: SpecialTokens | None = None) -> Model
     tokens = [*alphabet.symbols, *made]
     ids = {token: id_ for id_, token in enumerate(tokens)}
     merges = [(ids[left], ids[right], ids[both]) for (left, right), both in pairs.items()]
-    special = spellings(special_tokens or {})
+    special = list_special_tokens(special_tokens or {})
     return Model(
         words_of("char"),
         alphabet,
@@ -223,18 +226,18 @@ def write_codes(model: Model) -> str:
     """Returns the text of subword-nmt codes, version 0.1 where the marker stands apart and 0.2 where it is glued.
 
     Raises:
-        NotExpressible: kind `byte`, another marker than `</w>`, a normalisation, or a symbol whose text holds it.
+        NotExpressibleError: kind `byte`, another marker than `</w>`, a normalisation, or a symbol whose text holds it.
     """
     alphabet = model.alphabet
     if alphabet.kind != "char" or model.words != words_of("char") or alphabet.end_of_word != _END_OF_WORD:
-        raise NotExpressible(
+        raise NotExpressibleError(
             "subword-nmt codes are of kind char, cut words at blanks, normalise nothing, and mark ends with </w>"
         )
     spelled = []
     for id_, token in enumerate(model.tokens):
         text = token.replace(MARKER, _END_OF_WORD.encode()).decode()
         if _marked(text) != token and id_ in model.merges:
-            raise NotExpressible(f"the symbol {text!r} holds </w> where no word ends")
+            raise NotExpressibleError(f"the symbol {text!r} holds </w> where no word ends")
         spelled.append(text)
     version = next(version for version, placement in _CODES_VERSIONS.items() if placement == alphabet.placement)
     return f"#version: {version}\n" + "".join(

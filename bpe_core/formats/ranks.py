@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from bpe_core.encoding.model import Model, NotExpressible
+from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.encoding.word_encoder import Encoder
 from bpe_core.kernels import Int32s, flat_bytes
 from bpe_core.merging.alphabet import MARKER, Alphabet
@@ -23,18 +23,18 @@ from bpe_core.pretokenize.pre_tokenizer import Cut
 
 
 def check_as_ranks(model: Model) -> None:
-    """Raises NotExpressible unless merges and ranks mean the same; the module says why these rules suffice."""
+    """Raises NotExpressibleError unless merges and ranks mean the same; the module says why these rules suffice."""
     _check_parts_come_first(model)
     made = model.merges[:, 2]
     if (np.diff(made) <= 0).any():
         at = int(np.flatnonzero(np.diff(made) <= 0)[0]) + 1
-        raise NotExpressible(
+        raise NotExpressibleError(
             f"merge {at} makes {model.tokens[made[at]]!r} with the id {made[at]}, the one before it {made[at - 1]}; "
             "ranks are ids, so ids must follow the merges (vocab_order merges or gpt2), one merge for each token"
         )
     other = unreachable(model)
     if other is not None:
-        raise NotExpressible(
+        raise NotExpressibleError(
             f"the merges make {' + '.join(repr(part) for part in other[1])} of {other[0]!r}, which is a token, and "
             "tiktoken would make the token"
         )
@@ -131,13 +131,13 @@ def as_merges(model: Model) -> Model:
     """Returns a model that is ranked by tokens as one that is ranked by merges and gives the same ids.
 
     Raises:
-        NotExpressible: there is none, for a token cannot be made by lower ones; the message names it.
+        NotExpressibleError: there is none, for a token cannot be made by lower ones; the message names it.
     """
     if model.ranked_by == "merge":
         return model
     other = unreachable(model)
     if other is not None:
-        raise NotExpressible(
+        raise NotExpressibleError(
             f"the token {other[0]!r} is found only as a whole word: the ranks make {other[1]} of it. "
             "As merges, other words that hold it would get other ids"
         )
@@ -153,7 +153,7 @@ def _check_parts_come_first(model: Model) -> None:
     for left, right, both in model.merges.tolist():
         late = [side for side in (left, right) if side in made and side >= both]
         if late:
-            raise NotExpressible(
+            raise NotExpressibleError(
                 f"the token {model.tokens[both]!r} has the id {both}, before its part {model.tokens[late[0]]!r} with "
                 f"{late[0]}; as ranks and as merges that gives different ids"
             )

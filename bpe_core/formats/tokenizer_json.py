@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
-from bpe_core.encoding.model import ROLES, Model, NotExpressible, words_of
+from bpe_core.encoding.model import ROLES, Model, NotExpressibleError, words_of
 from bpe_core.encoding.word_merging import RankedBy
 from bpe_core.formats.hugging_face_steps import (
     BYTE_LEVEL,
@@ -51,7 +51,7 @@ def contents(model: Model) -> dict[str, dict[str, Any]]:
     """
     try:
         content = hugging_face(model)
-    except NotExpressible as error:
+    except NotExpressibleError as error:
         content = _own(model, str(error))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -73,35 +73,37 @@ def hugging_face(model: Model) -> dict[str, Any]:
     """Returns the model in the layout of Hugging Face tokenizers.
 
     Raises:
-        NotExpressible: a pattern that the library reads otherwise, a marker apart, unknown characters without an `unk`
-            token (the library would drop them), two tokens that are written alike, or one whose text holds the
+        NotExpressibleError: a pattern that the library reads otherwise, a marker apart, unknown characters without an
+            `unk` token (the library would drop them), two tokens that are written alike, or one whose text holds the
             marker's spelling.
     """
     alphabet, words = model.alphabet, model.words
     unknown = model.special_roles.get("unk")
     if alphabet.kind == "char" and alphabet.placement == "apart":
-        raise NotExpressible(
+        raise NotExpressibleError(
             f"the end-of-word marker {alphabet.end_of_word!r} is a symbol apart, and the layout has only a suffix that "
             "is glued to the last character; train with end_of_word_placement: glued to use the Hugging Face library"
         )
     if alphabet.kind == "char" and unknown is None:
-        raise NotExpressible("there is no unk token, and the library would drop unknown characters without a sign")
+        raise NotExpressibleError("there is no unk token, and the library would drop unknown characters without a sign")
     if model.ranked_by == "token":
-        raise NotExpressible("pairs are ranked by the token that they make, as in tiktoken, not by a list of merges")
+        raise NotExpressibleError(
+            "pairs are ranked by the token that they make, as in tiktoken, not by a list of merges"
+        )
     if b"" in model.tokens:
-        raise NotExpressible(f"the id {list(model.tokens).index(b'')} is not used, and the layout has no holes")
+        raise NotExpressibleError(f"the id {list(model.tokens).index(b'')} is not used, and the layout has no holes")
     spelled = _spellings(model)
     vocab = {spelling: id_ for id_, spelling in enumerate(spelled)}
     if len(vocab) != len(spelled):
         twice = next(spelling for id_, spelling in enumerate(spelled) if vocab[spelling] != id_)
-        raise NotExpressible(f"two different tokens are both written {twice!r}")
+        raise NotExpressibleError(f"two different tokens are both written {twice!r}")
     if alphabet.kind == "byte":
         decoder: dict[str, Any] = dict(BYTE_LEVEL)
     else:
         suffix = str(alphabet.end_of_word)
         for spelling, token in zip(spelled, model.tokens, strict=True):
             if spelling.replace(suffix, " ").encode() != token.replace(MARKER, b" "):
-                raise NotExpressible(f"the token {spelling!r} holds {suffix!r} where no word ends")
+                raise NotExpressibleError(f"the token {spelling!r} holds {suffix!r} where no word ends")
         decoder = {"type": "BPEDecoder", "suffix": alphabet.end_of_word}
     return {
         "version": "1.0",
@@ -159,7 +161,7 @@ def _own(model: Model, reason: str) -> dict[str, Any]:
         "merges": model.merges.tolist(),
         "ignore_merges": model.ignore_merges,
         "ranked_by": model.ranked_by,
-        "around": model.around,
+        "around": model.prefix_suffix_ids,
     }
 
 
@@ -246,8 +248,8 @@ def _read_hugging_face(content: dict[str, Any]) -> Model:
     spelled = _in_order(vocab)
     suffix = model.get("end_of_word_suffix") or None
     kind, pattern = read_pre_tokenizer(content.get("pre_tokenizer"))
-    around = read_post_processor(content.get("post_processor"))
-    strange = [id_ for side in around for id_ in side if id_ not in added_ids.values()]
+    prefix_suffix_ids = read_post_processor(content.get("post_processor"))
+    strange = [id_ for side in prefix_suffix_ids for id_ in side if id_ not in added_ids.values()]
     if strange:
         raise ValueError(f"post_processor puts the id {strange[0]} around texts, which is no added token's")
     if (suffix is not None) != (kind == "char"):
@@ -282,7 +284,7 @@ def _read_hugging_face(content: dict[str, Any]) -> Model:
         {"unk": unknown} if unknown else {},
         added,
         ignore_merges=bool(model.get("ignore_merges", False)),
-        around=around,
+        prefix_suffix_ids=prefix_suffix_ids,
     )
 
 
@@ -363,7 +365,7 @@ def _read_own(content: dict[str, Any]) -> Model:
         added,
         ignore_merges=bool(_entry(content, "ignore_merges")),
         ranked_by=content["ranked_by"],
-        around=(tuple(begin), tuple(end)),
+        prefix_suffix_ids=(tuple(begin), tuple(end)),
     )
 
 

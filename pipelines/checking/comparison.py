@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bpe_core import Tokenizer
-from bpe_core.encoding.model import NotExpressible
+from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats.other_formats import write_tiktoken
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, hugging_face
 from pipelines.reading.documents import read_corpus
@@ -78,7 +78,7 @@ def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, referenc
         reference: for `hf`, the `tokenizer.json` to compare with, instead of this tokenizer's own.
 
     Raises:
-        NotExpressible: the library cannot hold this tokenizer.
+        NotExpressibleError: the library cannot hold this tokenizer.
         ModuleNotFoundError: the library is not installed.
     """
     encode = _hugging_face(tokenizer, reference) if library == "hf" else _tiktoken(tokenizer)
@@ -118,7 +118,7 @@ def _tiktoken(tokenizer: Tokenizer) -> _Encode:
     import tiktoken
 
     if len(tokenizer.words.expressions) > 1 or tokenizer.words.unicode != "none" or tokenizer.words.lowercase:
-        raise NotExpressible("tiktoken cuts by one expression and normalises nothing")
+        raise NotExpressibleError("tiktoken cuts by one expression and normalises nothing")
     lines = [line.split(" ") for line in write_tiktoken(tokenizer.model).splitlines()]
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     peer = tiktoken.Encoding("verify", pat_str=tokenizer.words.expressions[0], mergeable_ranks=ranks, special_tokens={})

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core import Merges, Tokenizer, Words
-from bpe_core.encoding.model import Model, NotExpressible, number_tokens, symbol_pairs
+from bpe_core.encoding.model import Model, NotExpressibleError, number_tokens, symbol_pairs
 from bpe_core.export import export
 from bpe_core.formats.ranks import as_merges
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, hugging_face
@@ -301,7 +301,7 @@ def _prefixes(tokenizer: Tokenizer, word_counts: pa.Table) -> _Result:
     num_characters = max(1, int((np.diff(characters) * counts).sum()))
     steps = []
     for size in sizes:
-        first = tokenizer.first_merges(size)
+        first = tokenizer.keep_first_merges(size)
         lengths = np.diff(first.encode_words(words).offsets.to_numpy())
         steps.append((size, int((lengths * counts).sum()), first.vocab_size))
     for (_, more, smaller), (size, fewer, larger) in pairwise(steps):
@@ -341,7 +341,7 @@ def _agrees_with_hugging_face(tokenizer: Tokenizer, corpus: Corpus) -> _Result:
     """The exported `tokenizer.json` gives the same ids in the Hugging Face library, document by document."""
     try:
         hugging_face(as_merges(tokenizer.model))
-    except NotExpressible as error:
+    except NotExpressibleError as error:
         raise _NotChecked(str(error)) from error
     with tempfile.TemporaryDirectory() as folder:
         export(tokenizer, folder, "hugging-face")

@@ -221,7 +221,7 @@ def _pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:
         return Figure("pieces", title, absent="This tokenizer has no list of merges that could grow, or no words.")
     rows: list[tuple[Any, ...]] = []
     sizes = [0, *(place + 1 for place in _spaced(len(tokenizer.merges), _NUM_SIZES))]
-    smaller = [tokenizer.first_merges(size) for size in sizes]
+    smaller = [tokenizer.keep_first_merges(size) for size in sizes]
     lines = []
     for word in words:
         pieces = [list(map(written, one.tokenize(word))) for one in smaller]

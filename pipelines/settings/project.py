@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bpe_core.encoding.added_tokens import SpecialInText
-from bpe_core.encoding.model import SpecialIds, VocabOrder, spellings, words_of
+from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens, words_of
 from bpe_core.merging.alphabet import Kind, Placement
 from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import check_settings
@@ -129,7 +129,7 @@ class TokenizerSettings(_Group):
     def _check(self) -> Self:
         check_settings(self.kind, num_merges=self.num_merges, vocab_size=self.vocab_size, ties=self.ties)
         words_of(self.kind, self.pattern)
-        num_special = len(spellings(self.special_tokens))
+        num_special = len(list_special_tokens(self.special_tokens))
         if self.kind == "byte":
             if self.vocab_size is not None and self.vocab_size < 256 + num_special:
                 raise ValueError(

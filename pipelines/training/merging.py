@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from bpe_core.encoding.model import pairs_to_go_on_from, size_to_learn, spellings
+from bpe_core.encoding.model import list_special_tokens, pairs_to_resume_from, size_to_learn
 from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.tokenizer import Tokenizer
@@ -34,7 +34,7 @@ def learn(
         ValueError: `start` has more merges than are asked for; as `learn_merges`.
     """
     settings, train = project.for_training()
-    first = pairs_to_go_on_from(start.model).ravel().tolist() if start else []
+    first = pairs_to_resume_from(start.model).ravel().tolist() if start else []
     vocab_size = _vocab_size(settings, train, start)
     checkpoint = _Checkpoint(files.join(train.output, CHECKPOINT), identity)
     done = checkpoint.read()
@@ -56,7 +56,7 @@ def learn(
             whole_characters=settings.whole_characters,
             end_of_word=settings.end_of_word,
             end_of_word_placement=settings.end_of_word_placement,
-            special_tokens=list(start.special_tokens) if start else spellings(settings.special_tokens),
+            special_tokens=list(start.special_tokens) if start else list_special_tokens(settings.special_tokens),
             resume_from=done,
             on_progress=_Watch(bar, console, checkpoint, train.checkpoint_seconds),
         )

@@ -69,7 +69,7 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     sizes = []
     for num_merges in lengths:
         with _console.status(f"measuring {num_merges:,} merges"):
-            sizes.append(_measured(largest.first_merges(num_merges), sample, settings))
+            sizes.append(_measured(largest.keep_first_merges(num_merges), sample, settings))
     chosen, reason = _recommended(sizes, settings)
     result = {
         "settings": settings.model_dump(mode="json", exclude={"output"}),

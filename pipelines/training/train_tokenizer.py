@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bpe_core.encoding.model import extended
+from bpe_core.encoding.model import extend_model
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import Words
 from bpe_core.tokenizer import Tokenizer
@@ -101,7 +101,7 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
 def _numbered(merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, words: Words) -> Tokenizer:
     """Returns the tokenizer that has these merges: `start` with more of them, or a new one."""
     if start:
-        return Tokenizer(extended(start.model, merges))
+        return Tokenizer(extend_model(start.model, merges))
     return Tokenizer.from_merges(
         merges,
         words=words,

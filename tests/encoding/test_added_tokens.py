@@ -309,11 +309,11 @@ def test_training_goes_on_and_ids_stay() -> None:
         assert [more.token_bytes()[i] for i in more.encode(text)] == [
             at_once.token_bytes()[i] for i in at_once.encode(text)
         ]
-    again = more.first_merges(len(first.merges))
+    again = more.keep_first_merges(len(first.merges))
     assert again.token_bytes() == first.token_bytes()
     assert again.special_tokens == first.special_tokens
     assert [again.encode(text) for text in TEXTS] == [first.encode(text) for text in TEXTS]
     with pytest.raises(ValueError, match="vocab_size is 200: this tokenizer has 290 ids already"):
         first.train_more(TEXTS, vocab_size=200)
     with pytest.raises(ValueError, match="num_merges is 500; this tokenizer has"):
-        first.first_merges(500)
+        first.keep_first_merges(500)

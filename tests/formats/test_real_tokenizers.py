@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bpe_core import Tokenizer, Words
-from bpe_core.encoding.model import NotExpressible
+from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.export import export
 from bpe_core.formats.ranks import as_merges
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER
@@ -111,7 +111,7 @@ def test_cl100k_gives_the_ids_of_tiktoken(tmp_path: Path) -> None:
     assert [again.encode(text) for text in NASTY] == [ours.encode(text) for text in NASTY]
     with pytest.raises(ValueError, match="the id 100256 is not used"):
         ours.decode([100256])
-    with pytest.raises(NotExpressible, match="the id 100256 is not used"):
+    with pytest.raises(NotExpressibleError, match="the id 100256 is not used"):
         export(ours, tmp_path, "hugging-face")
 
 
@@ -164,6 +164,6 @@ def test_ranks_and_merges_that_mean_other_things_are_not_exported() -> None:
     vocab = json.dumps({token: id_ for id_, token in enumerate(spelled)})
     merged = Tokenizer.from_vocab_and_merges(vocab, "#version: 0.2\na b\nb c\na bc\n")
     assert merged.encode("abc") == [256, 99]
-    with pytest.raises(NotExpressible, match=r"the merges make b'ab' \+ b'c' of b'abc'"):
+    with pytest.raises(NotExpressibleError, match=r"the merges make b'ab' \+ b'c' of b'abc'"):
         export(merged, "/nonexistent", "tiktoken")
     assert as_merges(ranked.model).merges.tolist()[-1] == [256, 99, 258]

@@ -330,7 +330,7 @@ def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None
 
 def test_counts_of_merges_are_made_again_from_word_counts(tmp_path: Path) -> None:
     config = project(tmp_path)
-    Tokenizer.load(tmp_path / "tokenizer").first_merges(3).save(tmp_path / "other")
+    Tokenizer.load(tmp_path / "tokenizer").keep_first_merges(3).save(tmp_path / "other")
     main(["report", "--config", config, "--report.tokenizer", str(tmp_path / "other")])
     assert [row[4] for row in rows_of(tmp_path, "merges")[1:]] == ["4", "3", "3"]
 
