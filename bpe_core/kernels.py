@@ -16,9 +16,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-Int8s = npt.NDArray[np.uint8]
+UInt8s = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
 
 EMPTY = np.int64(-1)
 """The key of a free slot; real keys are never negative."""
@@ -192,7 +193,7 @@ def copy_items(source: Any, start: Any, stop: Any, target: Any, at: Any) -> None
         target[at + i] = source[start + i]
 
 
-def grown(array: Any, size: int) -> Any:
+def with_capacity(array: Any, size: int) -> Any:
     """Returns the array, or one of at least `size` items that starts with those of the array."""
     if size <= array.size:
         return array
@@ -206,7 +207,7 @@ def table_size(num_keys: int) -> int:
     return max(8, 1 << (2 * num_keys - 1).bit_length()) if num_keys > 0 else 8
 
 
-def flat_bytes(array: pa.Array) -> tuple[Int8s, Int64s]:
+def flat_bytes(array: pa.Array) -> tuple[UInt8s, Int64s]:
     """Returns the bytes of a string or binary array, and where each value starts in them (int64, one more than values).
 
     Values follow each other without gaps; a null has none.

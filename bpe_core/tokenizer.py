@@ -23,10 +23,10 @@ from bpe_core.encoding.model import (
     extend_model,
     keep_first_merges,
     list_special_tokens,
+    make_pre_tokenizer,
     number_tokens,
     pairs_to_resume_from,
     size_to_learn,
-    words_of,
 )
 from bpe_core.encoding.stream_decoder import StreamDecoder
 from bpe_core.encoding.text_encoder import Encoded, TextEncoder
@@ -89,7 +89,7 @@ class Tokenizer:
         [104, 257]
         """
         special_tokens = special_tokens or {}
-        words = words_of(kind, pattern, unicode, lowercase)
+        words = make_pre_tokenizer(kind, pattern, unicode, lowercase)
         merges = learn_merges(
             count_words(texts, words),
             num_merges=num_merges,

@@ -9,22 +9,20 @@ Of the top byte only the lower four bits belong to the key (0 for a long word); 
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bpe_core.kernels import (
-    Int8s,
     Int64s,
+    UInt8s,
+    UInt64s,
     copy_items,
-    grown,
     inlined,
     lean_kernel,
     lean_part,
     load_eight,
     prefetch,
     store_eight,
+    with_capacity,
 )
-
-Words64 = npt.NDArray[np.uint64]
 
 LONGEST_SHORT_WORD = 15
 FIRST_CAPACITY = 1 << 12
@@ -53,17 +51,17 @@ USED, POOL_USED, MOST = range(3)
 class WordTable(NamedTuple):
     """The arrays of a table. `slots` has a power of two of slots and is at most half full, a large one 13/16."""
 
-    slots: Words64  # four for each slot
-    pool: Int8s  # of each long word: its length in eight bytes, then its bytes
+    slots: UInt64s  # four for each slot
+    pool: UInt8s  # of each long word: its length in eight bytes, then its bytes
     used: Int64s
 
 
 class Keys(NamedTuple):
     """Keys whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
 
-    low: Words64
-    high: Words64
-    mixed: Words64
+    low: UInt64s
+    high: UInt64s
+    mixed: UInt64s
 
 
 MOST_KEYS = 128
@@ -99,7 +97,7 @@ def _mixed(low: Any, high: Any) -> Any:
 
 
 @lean_part
-def _last_halves(data: Int8s, at: Any, size: Any) -> tuple[Any, Any]:
+def _last_halves(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any]:
     """Returns the bytes of a short word in two halves, without reading on behind it."""
     low, high = np.uint64(0), np.uint64(0)
     for i in range(size):
@@ -111,7 +109,7 @@ def _last_halves(data: Int8s, at: Any, size: Any) -> tuple[Any, Any]:
 
 
 @inlined
-def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
+def word_key(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
     """Returns the two halves of a word's key, and its hash; a long word's low half is its hash, its high half is 0."""
     if size <= LONGEST_SHORT_WORD:
         if at + 16 <= data.size:
@@ -135,7 +133,7 @@ def word_key(data: Int8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
 
 
 @lean_part
-def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words64, keys: Keys) -> None:
+def _read_keys(data: UInt8s, start: Any, ends: Int64s, stride: Any, slots: UInt64s, keys: Keys) -> None:
     """Writes the keys of at most `MOST_KEYS` words that follow each other from `start` on, and asks for their slots.
 
     `ends` are where words end, or with a stride of 2 where each starts and ends.
@@ -157,12 +155,12 @@ def _read_keys(data: Int8s, start: Any, ends: Int64s, stride: Any, slots: Words6
 
 
 @lean_part
-def _pool_size(pool: Int8s, place: Any) -> Any:
+def _pool_size(pool: UInt8s, place: Any) -> Any:
     return np.int64(load_eight(pool, place))
 
 
 @lean_part
-def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any:
+def _is_in_pool(data: UInt8s, at: Any, size: Any, pool: UInt8s, place: Any) -> Any:
     if _pool_size(pool, place) != size:
         return False
     kept = place + 8
@@ -173,7 +171,7 @@ def _is_in_pool(data: Int8s, at: Any, size: Any, pool: Int8s, place: Any) -> Any
 
 
 @inlined
-def find_short(slots: Words64, low: Any, high: Any, mixed: Any) -> Any:
+def find_short(slots: UInt64s, low: Any, high: Any, mixed: Any) -> Any:
     """As `find_word`, of a word with a high half."""
     last = np.uint64(slots.size - 4)
     start = (mixed << np.uint64(2)) & last
@@ -191,7 +189,7 @@ def find_short(slots: Words64, low: Any, high: Any, mixed: Any) -> Any:
 
 
 @lean_part
-def find_word(table: WordTable, data: Int8s, at: Any, size: Any, low: Any, high: Any, mixed: Any) -> Any:
+def find_word(table: WordTable, data: UInt8s, at: Any, size: Any, low: Any, high: Any, mixed: Any) -> Any:
     """Returns where a word's slot starts in `slots`, or `~start` of the free slot where it belongs."""
     if high != 0:
         return find_short(table.slots, low, high, mixed)
@@ -220,7 +218,7 @@ def word_span(word: Any, start: Any, ends: Int64s, stride: Any) -> Any:
 
 
 @lean_part
-def find_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
+def find_run(data: UInt8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
     """Writes to `found` the slot of each word, or `~slot` of a free one, for words that follow each other.
 
     `ends` are where words end, or with a stride of 2 where each starts and ends. Each slot's memory is asked for ahead.
@@ -250,7 +248,7 @@ def with_room(table: WordTable, num_words: int, num_bytes: int) -> WordTable:
         slots = np.zeros(4 * capacity, np.uint64)
         _move_words(table.slots, slots)
         used[MOST] = _most_words(capacity)
-    return WordTable(slots, grown(pool, _pool_bytes(used, num_words, num_bytes)), used)
+    return WordTable(slots, with_capacity(pool, _pool_bytes(used, num_words, num_bytes)), used)
 
 
 @lean_part
@@ -266,7 +264,7 @@ def _pool_bytes(used: Int64s, num_words: Any, num_bytes: Any) -> Any:
 
 
 @lean_kernel
-def _move_words(slots: Words64, more: Words64) -> None:
+def _move_words(slots: UInt64s, more: UInt64s) -> None:
     """Puts the words of a table's slots into others, more of them, which are free."""
     last = more.size - 4
     for start in range(0, slots.size, 4):
@@ -283,11 +281,11 @@ def _move_words(slots: Words64, more: Words64) -> None:
 
 @inlined
 def put_word(
-    slots: Words64,
-    pool: Int8s,
+    slots: UInt64s,
+    pool: UInt8s,
     used: Int64s,
     free: Any,
-    data: Int8s,
+    data: UInt8s,
     at: Any,
     size: Any,
     low: Any,
@@ -326,7 +324,7 @@ def word_size(table: WordTable, start: Any) -> Any:
 
 
 @lean_part
-def copy_word(table: WordTable, start: Any, size: Any, target: Int8s, at: Any) -> None:
+def copy_word(table: WordTable, start: Any, size: Any, target: UInt8s, at: Any) -> None:
     """Writes the word whose slot starts at `start` to `target`."""
     low, high = table.slots[start], table.slots[start + 1]
     if size > LONGEST_SHORT_WORD:

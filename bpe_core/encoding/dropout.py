@@ -6,9 +6,9 @@ import numpy as np
 
 from bpe_core.encoding.word_encoder import Encoder
 from bpe_core.encoding.word_merging import NO_RANK, Merging, RankedBy, find_rank, new_merging
-from bpe_core.kernels import Int8s, Int32s, Int64s, kernel, part
+from bpe_core.kernels import Int32s, Int64s, UInt8s, kernel, part
 from bpe_core.merging.alphabet import Alphabet
-from bpe_core.pretokenize.pre_tokenizer import Cut
+from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -83,7 +83,7 @@ class DropoutEncoder:
         self._base = Encoder(alphabet, base_ids, merges[:0])
         self._merging = new_merging(merges, ranked_by)
 
-    def encode(self, data: Int8s, cut: Cut, dropout: float, seed: int) -> Int32s:
+    def encode(self, data: UInt8s, word_ends: WordEnds, dropout: float, seed: int) -> Int32s:
         """Returns the ids of a text that was cut into words; an unknown character is as `Encoder.encode` gives it.
 
         Raises:
@@ -92,7 +92,7 @@ class DropoutEncoder:
         """
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is {dropout}; it is a probability from 0 up to, not including, 1")
-        each_word = cut._replace(first_end=np.arange(0, cut.ends.size + 1, cut.stride))
+        each_word = word_ends._replace(first_end=np.arange(0, word_ends.ends.size + 1, word_ends.stride))
         symbols, starts = self._base.encode(data, np.zeros(1, np.int64), each_word)
         least = np.uint64(int(dropout * 2**64))
         return merge_with_dropout(symbols, starts[1:], self._merging, least, np.uint64(seed & (2**64 - 1)))

@@ -61,7 +61,7 @@ def list_special_tokens(special_tokens: SpecialTokens) -> list[str]:
     return list(spelled)
 
 
-def words_of(
+def make_pre_tokenizer(
     kind: Kind, pattern: str | tuple[str, ...] | None = None, unicode: Normalization = "none", lowercase: bool = False
 ) -> Words:
     """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).

@@ -14,7 +14,7 @@ from bpe_core.encoding.model import Model
 from bpe_core.encoding.word_encoder import UNKNOWN, Encoder
 from bpe_core.kernels import Int32s, Int64s, flat_bytes
 from bpe_core.merging.alphabet import MARKER
-from bpe_core.pretokenize.pre_tokenizer import Cut, repair_surrogates
+from bpe_core.pretokenize.pre_tokenizer import WordEnds, repair_surrogates
 
 # What `surrogateescape` makes of bytes that are not UTF-8; text that is holds no surrogates.
 _NOT_UTF8 = regex.compile(r"([\udc80-\udcff]+)")
@@ -66,7 +66,7 @@ class TextEncoder:
     def encode_words(self, words: pa.Array) -> tuple[Int32s, Int64s]:
         """Returns the ids of words that were cut before, none of them empty, and where each word's ids start."""
         data, offsets = flat_bytes(words)
-        ids, starts = self._words.encode(data, offsets, Cut(offsets[1:], np.arange(offsets.size), 1))
+        ids, starts = self._words.encode(data, offsets, WordEnds(offsets[1:], np.arange(offsets.size), 1))
         return self._known(ids), starts
 
     def encode_bytes(self, data: bytes, special: SpecialInText) -> Int32s:
@@ -95,8 +95,8 @@ class TextEncoder:
                 parts.append(np.array([piece.token.id], np.int32))
                 continue
             data, offsets = flat_bytes(pa.array([piece.text], pa.large_string()))
-            cut = self._model.words.cut(data, offsets)
-            parts.append(self._dropout.encode(data, cut, dropout, seed ^ (number << 40)))
+            word_ends = self._model.words.split_batch(data, offsets)
+            parts.append(self._dropout.encode(data, word_ends, dropout, seed ^ (number << 40)))
         return self._known(np.concatenate(parts))
 
     def encode_with_offsets(self, text: str, special: SpecialInText) -> Encoded:
@@ -153,7 +153,7 @@ class TextEncoder:
         data, offsets = flat_bytes(pa.array([text], pa.large_string()))
         if self._model.words.keep_gaps:
             return [(shift, shift + data.size)]
-        ends = (self._model.words.cut(data, offsets).ends + shift).tolist()
+        ends = (self._model.words.split_batch(data, offsets).ends + shift).tolist()
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def _spelled(self, symbols: Int32s) -> list[bytes]:
@@ -196,7 +196,7 @@ class TextEncoder:
 
     def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
         data, offsets = flat_bytes(texts)
-        return self._words.encode(data, offsets, self._model.words.cut(data, offsets))
+        return self._words.encode(data, offsets, self._model.words.split_batch(data, offsets))
 
     def _refuse(self, texts: pa.Array, special: SpecialInText) -> None:
         """Raises ValueError for a special token in a text where that is an error."""

@@ -21,9 +21,19 @@ from bpe_core.encoding.word_merging import (
     new_links,
     new_merging,
 )
-from bpe_core.kernels import Int8s, Int32s, Int64s, copy_items, flat_bytes, grown, lean_kernel, lean_part
+from bpe_core.kernels import (
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    copy_items,
+    flat_bytes,
+    lean_kernel,
+    lean_part,
+    with_capacity,
+)
 from bpe_core.merging.alphabet import MARKER, Alphabet
-from bpe_core.pretokenize.pre_tokenizer import Cut
+from bpe_core.pretokenize.pre_tokenizer import WordEnds
 from bpe_core.pretokenize.scanner import character_width, code_point
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS
 from bpe_core.word_table import (
@@ -31,7 +41,6 @@ from bpe_core.word_table import (
     POOL_USED,
     USED,
     Keys,
-    Words64,
     WordTable,
     find_run,
     find_short,
@@ -107,7 +116,7 @@ _ENDS, _TEXTS, _IDS, _LINKS = range(4)
 
 
 @lean_part
-def _spell(data: Int8s, start: Any, stop: Any, spelling: Spelling, symbols: Int32s, first: Any) -> Any:
+def _spell(data: UInt8s, start: Any, stop: Any, spelling: Spelling, symbols: Int32s, first: Any) -> Any:
     """Writes a word's base symbols to `symbols[first:]`; returns how many there are."""
     to = first
     if spelling.bare.size == 256:
@@ -135,7 +144,7 @@ def _spell(data: Int8s, start: Any, stop: Any, spelling: Spelling, symbols: Int3
 
 @lean_part
 def _merge_new(
-    data: Int8s,
+    data: UInt8s,
     start: Any,
     ends: Int64s,
     stride: Any,
@@ -178,7 +187,7 @@ def _merge_new(
 
 @lean_part
 def _keep_ids(
-    slot: Any, symbols: Int32s, first: Any, size: Any, slots: Words64, kept_ids: Int32s, used: Int64s
+    slot: Any, symbols: Int32s, first: Any, size: Any, slots: UInt64s, kept_ids: Int32s, used: Int64s
 ) -> None:
     """Puts the ids of a word, `size` symbols from `first` on, into its slot."""
     flags = np.uint64(size if size <= _IDS_IN_SLOT else _ELSEWHERE)
@@ -198,7 +207,7 @@ def _keep_ids(
 
 @lean_part
 def _known_ids(
-    found: Int64s, first: Any, slots: Words64, kept_ids: Int32s, ids: Int32s, at: Any, last_id: Int64s
+    found: Int64s, first: Any, slots: UInt64s, kept_ids: Int32s, ids: Int32s, at: Any, last_id: Int64s
 ) -> Any:
     """Writes the ids of found words, from the word `first` on, until one is not found.
 
@@ -226,7 +235,7 @@ def _known_ids(
 
 @lean_part
 def _encode_run(
-    data: Int8s,
+    data: UInt8s,
     start: Any,
     ends: Int64s,
     stride: Any,
@@ -283,7 +292,7 @@ def _has_room(memory: Memory, num_bytes: Any) -> Any:
 def _encode(
     done: Int64s,
     start: Any,
-    data: Int8s,
+    data: UInt8s,
     ends: Int64s,
     first_end: Int64s,
     stride: Any,
@@ -360,12 +369,12 @@ class Encoder:
         # Threads take one each.
         self._memories: list[Memory] = []
 
-    def encode(self, data: Int8s, offsets: Int64s, cut: Cut) -> tuple[Int32s, Int64s]:
+    def encode(self, data: UInt8s, offsets: Int64s, word_ends: WordEnds) -> tuple[Int32s, Int64s]:
         """Returns the ids of texts that were cut into words, and where each text's ids start (one more than texts).
 
         A character without a symbol is `UNKNOWN - code point` among the ids.
         """
-        ends, first_end, stride = cut
+        ends, first_end, stride = word_ends
         ids = np.empty(data.size // 3 + _RUN, np.int32)  # Most tokens are longer; where not, the array grows.
         text_ids = np.empty(first_end.size, np.int64)
         memory = self._memories.pop() if self._memories else Memory(_copied(self._first_cache), _new_room())
@@ -375,7 +384,7 @@ class Encoder:
             start = ends[first - 1] if first > 0 else offsets[0]
             stop = ends[min(first + stride * _RUN, ends.size) - 1]
             memory = self._with_room(memory, _most_kept(start, stop), int(done[_LINKS]))
-            ids = grown(ids, int(done[_IDS]) + _most_ids(start, stop))
+            ids = with_capacity(ids, int(done[_IDS]) + _most_ids(start, stop))
             _encode(done, start, data, ends, first_end, stride, self._spelling, self._merging, memory, ids, text_ids)
         self._memories.append(memory)
         num_ids = int(done[_IDS])
@@ -388,10 +397,10 @@ class Encoder:
         if _is_full(cache):
             cache = _copied(self._first_cache)
         words = with_room(cache.words, _RUN, num_bytes)
-        ids = grown(cache.ids, cache.used[0] + num_bytes + _RUN)
+        ids = with_capacity(cache.ids, cache.used[0] + num_bytes + _RUN)
         if num_links > room.links.after.size:
             room = room._replace(links=new_links(num_links))
-        symbols = grown(room.symbols, num_bytes + 2 * _RUN + 1)
+        symbols = with_capacity(room.symbols, num_bytes + 2 * _RUN + 1)
         return Memory(cache._replace(words=words, ids=ids), room._replace(symbols=symbols))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -412,7 +421,7 @@ def _cache_of(words: Mapping[bytes, int]) -> Cache:
 
 
 @lean_kernel
-def _put_words(data: Int8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
+def _put_words(data: UInt8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
     """Puts different words, each of one id, into a table that has room for them."""
     slots, pool, used = table
     for word in range(ids.size):

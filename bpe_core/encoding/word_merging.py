@@ -4,8 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, inlined, lean_kernel, lean_part, least_of_sixteen, table_size
-from bpe_core.word_table import Words64
+from bpe_core.kernels import Int32s, Int64s, UInt64s, inlined, lean_kernel, lean_part, least_of_sixteen, table_size
 
 RankedBy = Literal["merge", "token"]
 
@@ -34,7 +33,7 @@ class Merging(NamedTuple):
     A slot holds both ids of the pair, 21 bits each, above the rank, 22 bits.
     """
 
-    slots: Words64
+    slots: UInt64s
     merged: Int32s
 
 
@@ -68,14 +67,14 @@ def _pair(left: Any, right: Any) -> Any:
 
 
 @lean_part
-def _home(pair: Any, slots: Words64) -> Any:
+def _home(pair: Any, slots: UInt64s) -> Any:
     """Returns the slot in which a pair is looked for first."""
     mixed = pair * np.uint64(0x9E3779B97F4A7C15)
     return (mixed ^ (mixed >> np.uint64(32))) & np.uint64(slots.size - 1)
 
 
 @inlined
-def find_rank(left: Any, right: Any, slots: Words64) -> Any:
+def find_rank(left: Any, right: Any, slots: UInt64s) -> Any:
     """Returns the rank of the merge of two symbols as uint64, or `NO_RANK`; negative symbols never merge."""
     pair = _pair(left, right)
     slot = _home(pair, slots)
@@ -98,19 +97,19 @@ def find_rank(left: Any, right: Any, slots: Words64) -> Any:
 
 
 @lean_part
-def _next(slot: Any, slots: Words64) -> Any:
+def _next(slot: Any, slots: UInt64s) -> Any:
     return (slot + np.uint64(1)) & np.uint64(slots.size - 1)
 
 
 @inlined
-def _waiting(left: Any, right: Any, place: Any, slots: Words64) -> Any:
+def _waiting(left: Any, right: Any, place: Any, slots: UInt64s) -> Any:
     rank = find_rank(left, right, slots)
     return np.uint32(rank << np.uint64(_PLACE_BITS)) | np.uint32(place) if rank != NO_RANK else _NOTHING_WAITS
 
 
 @lean_part
 def _start(
-    symbols: Int32s, first: Any, size: Any, slots: Words64, waiting: Any, after: Int32s, before: Int32s, lane: Any
+    symbols: Int32s, first: Any, size: Any, slots: UInt64s, waiting: Any, after: Int32s, before: Int32s, lane: Any
 ) -> Any:
     """Puts a word, `size` symbols from `first` on, at the places 1, 2, … of a lane; returns its number of blocks."""
     shift, end = first - 1, size + 1
@@ -285,7 +284,7 @@ def new_merging(merges: Int32s, ranked_by: RankedBy = "merge") -> Merging:
 
 
 @lean_kernel
-def _fill(slots: Words64, merges: Int32s, ranks: Int64s) -> None:
+def _fill(slots: UInt64s, merges: Int32s, ranks: Int64s) -> None:
     for row in range(len(merges)):
         rank = ranks[row]
         pair = _pair(merges[row, 0], merges[row, 1])

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
-from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, words_of
+from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, make_pre_tokenizer
 from bpe_core.formats.ranks import as_merges, check_as_ranks, unreachable
 from bpe_core.formats.tokenizer_json import read_tokenizer_json
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER, BYTES, MARKER, Alphabet, Placement
@@ -68,7 +68,7 @@ def read_tiktoken(
         if token[:at] in ranks and token[at:] in ranks
     ]
     return Model(
-        words_of("byte", pattern, unicode),
+        make_pre_tokenizer("byte", pattern, unicode),
         BYTES,
         tokens,
         np.array(merges, np.int32).reshape(-1, 3),
@@ -138,7 +138,7 @@ def read_vocab_and_merges(
     }
     model = read_tokenizer_json(content)
     roles = {role: given if isinstance(given, str) else list(given) for role, given in (special_tokens or {}).items()}
-    return replace(model, words=words_of("byte", pattern), special_roles=roles)
+    return replace(model, words=make_pre_tokenizer("byte", pattern), special_roles=roles)
 
 
 def write_vocab_and_merges(model: Model) -> tuple[str, str]:
@@ -151,7 +151,7 @@ def write_vocab_and_merges(model: Model) -> tuple[str, str]:
     model = as_merges(model)
     if model.alphabet.kind != "byte":
         raise NotExpressibleError("vocab.json and merges.txt are written for kind byte only")
-    if model.words != words_of("byte"):
+    if model.words != make_pre_tokenizer("byte"):
         raise NotExpressibleError(
             "vocab.json and merges.txt say nothing of patterns and normalisation; their tools use gpt2's"
         )
@@ -209,7 +209,7 @@ def read_codes(codes: str, special_tokens: SpecialTokens | None = None) -> Model
     merges = [(ids[left], ids[right], ids[both]) for (left, right), both in pairs.items()]
     special = list_special_tokens(special_tokens or {})
     return Model(
-        words_of("char"),
+        make_pre_tokenizer("char"),
         alphabet,
         [*tokens, *(spelling.encode() for spelling in special)],
         np.array(merges, np.int32).reshape(-1, 3),
@@ -229,7 +229,7 @@ def write_codes(model: Model) -> str:
         NotExpressibleError: kind `byte`, another marker than `</w>`, a normalisation, or a symbol whose text holds it.
     """
     alphabet = model.alphabet
-    if alphabet.kind != "char" or model.words != words_of("char") or alphabet.end_of_word != _END_OF_WORD:
+    if alphabet.kind != "char" or model.words != make_pre_tokenizer("char") or alphabet.end_of_word != _END_OF_WORD:
         raise NotExpressibleError(
             "subword-nmt codes are of kind char, cut words at blanks, normalise nothing, and mark ends with </w>"
         )

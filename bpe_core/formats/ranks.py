@@ -19,7 +19,7 @@ from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.encoding.word_encoder import Encoder
 from bpe_core.kernels import Int32s, flat_bytes
 from bpe_core.merging.alphabet import MARKER, Alphabet
-from bpe_core.pretokenize.pre_tokenizer import Cut
+from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
 
 def check_as_ranks(model: Model) -> None:
@@ -83,7 +83,7 @@ def _made_otherwise(
         return {}
     encoder = Encoder(alphabet, base_ids, model.merges, model.ranked_by)
     data, offsets = flat_bytes(pa.array([word for _, word in words], pa.large_binary()))
-    ids, starts = encoder.encode(data, offsets, Cut(offsets[1:], np.arange(len(words) + 1), 1))
+    ids, starts = encoder.encode(data, offsets, WordEnds(offsets[1:], np.arange(len(words) + 1), 1))
     stops = starts[1:] - (base_ids.get(MARKER) == len(model.tokens))
     wanted = np.array([id_ for id_, _ in words], np.int32)
     other = np.flatnonzero((stops - starts[:-1] != 1) | (ids[starts[:-1]] != wanted))

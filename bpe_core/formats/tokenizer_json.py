@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
-from bpe_core.encoding.model import ROLES, Model, NotExpressibleError, words_of
+from bpe_core.encoding.model import ROLES, Model, NotExpressibleError, make_pre_tokenizer
 from bpe_core.encoding.word_merging import RankedBy
 from bpe_core.formats.hugging_face_steps import (
     BYTE_LEVEL,
@@ -277,7 +277,7 @@ def _read_hugging_face(content: dict[str, Any]) -> Model:
             )
     unknown = model.get("unk_token")
     return Model(
-        words_of(alphabet.kind, pattern, unicode, lowercase),
+        make_pre_tokenizer(alphabet.kind, pattern, unicode, lowercase),
         alphabet,
         tokens,
         merges,
@@ -350,7 +350,8 @@ def _read_own(content: dict[str, Any]) -> Model:
         if tokens[left] + tokens[right] != tokens[made]:  # So no chain of merges leads back to where it started.
             raise ValueError(f"merge {rank} makes {tokens[made]!r} of {tokens[left]!r} and {tokens[right]!r}")
     merges = np.array(rows, np.int32).reshape(-1, 3)
-    words = words_of(alphabet.kind, tuple(pattern) if isinstance(pattern, list) else pattern, unicode, lowercase)
+    expressions = tuple(pattern) if isinstance(pattern, list) else pattern
+    words = make_pre_tokenizer(alphabet.kind, expressions, unicode, lowercase)
     check_choice("ranked_by", _entry(content, "ranked_by"), RankedBy)
     begin, end = _entry(content, "around")
     strange = [id_ for id_ in (*begin, *end) if id_ not in special]

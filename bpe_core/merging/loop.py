@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, grown, table_size
+from bpe_core.kernels import EMPTY, Int32s, Int64s, table_size, with_capacity
 from bpe_core.merging.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.merging.candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
 from bpe_core.merging.pairs import counted, laid_out, more_pairs
@@ -211,10 +211,10 @@ class MergeLoop:
 
     def _make_room(self) -> None:
         need = self._state
-        self._symbols = self._symbols._replace(spelling=grown(self._symbols.spelling, need[NEED_SPELLING]))
+        self._symbols = self._symbols._replace(spelling=with_capacity(self._symbols.spelling, need[NEED_SPELLING]))
         self._seen = _with_room(self._seen, need[NEED_SEEN])
         self._pairs = more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
-        self._pairs = self._pairs._replace(listed=grown(self._pairs.listed, need[NEED_LISTED]))
+        self._pairs = self._pairs._replace(listed=with_capacity(self._pairs.listed, need[NEED_LISTED]))
         self._heap = _with_room(self._heap, need[NEED_HEAP])
 
     def _progress(self) -> Progress:
@@ -243,7 +243,7 @@ class MergeLoop:
 
 
 def _with_room(arrays: _Arrays, size: int) -> _Arrays:
-    return type(arrays)(*(grown(array, size) for array in arrays))
+    return type(arrays)(*(with_capacity(array, size) for array in arrays))
 
 
 def _forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:

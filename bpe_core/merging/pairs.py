@@ -8,11 +8,11 @@ from bpe_core.kernels import (
     Int64s,
     copy_items,
     find_slot,
-    grown,
     lean_kernel,
     lean_part,
     pair_key,
     table_size,
+    with_capacity,
 )
 from bpe_core.merging.state import BOUNDARY, NUM_LISTED, NUM_PAIRS, Int, Pairs, Words, run_of
 
@@ -55,7 +55,7 @@ def more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
     """Returns the pairs, of which there are `num_pairs`, with room for `size`; the hash table is at most half full."""
     if size <= pairs.key.size:
         return pairs
-    key, total, list_start, list_size, cursor = (grown(column, size) for column in pairs[:5])
+    key, total, list_start, list_size, cursor = (with_capacity(column, size) for column in pairs[:5])
     slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
     slot_pairs = np.empty(slot_keys.size, np.int32)
     _fill_slots(key[:num_pairs], slot_keys, slot_pairs)

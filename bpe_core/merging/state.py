@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import EMPTY, Int8s, Int32s, Int64s, copy_items, lean_kernel, lean_part
+from bpe_core.kernels import EMPTY, Int32s, Int64s, UInt8s, copy_items, lean_kernel, lean_part
 
 Int = Any
 """An integer of any width."""
@@ -37,9 +37,9 @@ class Words(NamedTuple):
 class Symbols(NamedTuple):
     """Spellings as seen (marker written out), their hash table, and what the rules need to know of each symbol."""
 
-    spelling: Int8s
+    spelling: UInt8s
     start: Int64s  # one more than symbols
-    has_marker: Int8s
+    has_marker: UInt8s
     length: Int32s  # what max_token_length measures
     num_bases: Int32s  # base symbols it is made of
     slots: Int64s  # hash table of spellings: a symbol, or EMPTY
@@ -73,7 +73,7 @@ class Rules(NamedTuple):
     min_frequency: int
     max_token_length: int
     whole_characters: bool
-    forbidden: Int8s
+    forbidden: UInt8s
     forbidden_start: Int64s
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import Int8s, Int32s, Int64s
+from bpe_core.kernels import Int32s, Int64s, UInt8s
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, WHITE_SPACE, Members, category, code_points
 
 _BLOCK = 128
@@ -50,10 +50,10 @@ class Tables(NamedTuple):
 
     moves: Int32s
     joined: npt.NDArray[np.uint32]
-    joined_bits: Int8s
+    joined_bits: UInt8s
     first: Int64s  # where each pattern's first state starts
     block: Int32s  # by pattern and block of 128 code points, where the block's classes start in `classes`
-    classes: Int8s
+    classes: UInt8s
 
 
 # What a pattern is made of, as nested tuples.
@@ -408,7 +408,7 @@ def compile_patterns(expressions: Sequence[str]) -> Tables:
     joined: list[Int32s] = []
     firsts: list[int] = []
     blocks: list[Int32s] = []
-    classes: list[Int8s] = []
+    classes: list[UInt8s] = []
     num_rows = 0
     for compiled in map(_compile, expressions):
         # The rows of one pattern follow those of the one before, each with its own dead state, which is left by 0 too.

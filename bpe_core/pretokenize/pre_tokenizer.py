@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from bpe_core.kernels import Int8s, Int64s
+from bpe_core.kernels import Int64s, UInt8s
 from bpe_core.pretokenize.pattern_compiler import Tables, Unsupported, compile_patterns
-from bpe_core.pretokenize.scanner import cut_texts
+from bpe_core.pretokenize.scanner import split_texts
 
 Normalization = Literal["none", "NFC", "NFD", "NFKC", "NFKD"]
 
@@ -60,7 +60,7 @@ _CUSTOM_PATTERN_SECONDS = 60
 _log = logging.getLogger(__name__)
 
 
-class Cut(NamedTuple):
+class WordEnds(NamedTuple):
     """Where the words of a batch of texts end.
 
     Those of text `t` are at `ends[first_end[t] : first_end[t + 1]]`, with `stride` 1. With 2, the starts are among
@@ -134,12 +134,12 @@ class Words:
         normalized = (None if text is None else self.normalize(text) for text in texts.to_pylist())
         return pa.array(normalized, pa.large_string())
 
-    def cut(self, data: Int8s, offsets: Int64s) -> Cut:
+    def split_batch(self, data: UInt8s, offsets: Int64s) -> WordEnds:
         """Returns where the words are of a batch of normalised texts, `data[offsets[t] : offsets[t + 1]]`."""
         tables = self.tables
         stride = 1 if self.keep_gaps else 2
         if tables is not None:
-            return Cut(*cut_texts(data, offsets, tables, self.keep_gaps), stride)
+            return WordEnds(*split_texts(data, offsets, tables, self.keep_gaps), stride)
         ends: list[int] = []
         first_end = [0]
         for at, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
@@ -152,7 +152,7 @@ class Words:
                 ends.append(at)
                 character = end
             first_end.append(len(ends))
-        return Cut(np.array(ends, np.int64), np.array(first_end, np.int64), stride)
+        return WordEnds(np.array(ends, np.int64), np.array(first_end, np.int64), stride)
 
     def split(self, text: str) -> list[str]:
         """Returns the words of `text` in order; with `keep_gaps` they join to exactly the normalised text.
@@ -163,9 +163,9 @@ class Words:
         ['Hello', ' world', ',', ' it', "'s", ' 2025', '!']
         """
         encoded = self.normalize(repair_surrogates(text)).encode()
-        cut = self.cut(np.frombuffer(encoded, np.uint8), np.array([0, len(encoded)]))
-        bounds = cut.ends.tolist()
-        starts, stops = ([0, *bounds], bounds) if cut.stride == 1 else (bounds[::2], bounds[1::2])
+        word_ends = self.split_batch(np.frombuffer(encoded, np.uint8), np.array([0, len(encoded)]))
+        bounds = word_ends.ends.tolist()
+        starts, stops = ([0, *bounds], bounds) if word_ends.stride == 1 else (bounds[::2], bounds[1::2])
         return [encoded[start:stop].decode() for start, stop in zip(starts, stops, strict=False)]
 
     def split_with_regex(self, text: str) -> list[str]:

@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int8s, Int32s, Int64s, grown, lean_kernel, lean_part
+from bpe_core.kernels import Int32s, Int64s, UInt8s, lean_kernel, lean_part, with_capacity
 from bpe_core.pretokenize.pattern_compiler import ENDS, Tables
 
 _LEAST_ROOM = 1024
 
 
 @lean_part
-def code_point(data: Int8s, at: Any) -> Any:
+def code_point(data: UInt8s, at: Any) -> Any:
     """Returns the character at `at`, which is not ASCII, of valid UTF-8."""
     place = np.uint64(at)
     lead = np.int64(data[place])
@@ -31,13 +31,13 @@ def character_width(lead: Any) -> Any:
 
 
 @lean_part
-def _column(code: Any, block: Int32s, classes: Int8s) -> Any:
+def _column(code: Any, block: Int32s, classes: UInt8s) -> Any:
     """Returns the column of a row for a character that is not ASCII."""
     return np.uint64(128) + np.uint64(classes[np.uint64(block[np.uint64(code >> 7)]) + np.uint64(code & 127)])
 
 
 @lean_part
-def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s) -> Any:
+def _match_end(data: UInt8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: UInt8s) -> Any:
     """Returns where the match ends that starts at `start`; `start` itself where there is none."""
     # Places in `moves` are unsigned: a signed index would be checked for being negative at every step.
     row = np.uint64(first)
@@ -63,7 +63,7 @@ def _match_end(data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, bl
 
 @lean_part
 def _next_match(
-    data: Int8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: Int8s
+    data: UInt8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: UInt8s
 ) -> tuple[Any, Any]:
     """Returns start and end of the first match from `start` on, both `stop` where there is none."""
     while start < stop:
@@ -78,7 +78,7 @@ def _next_match(
 def _cut_from(
     text: Any,
     at: Any,
-    data: Int8s,
+    data: UInt8s,
     offsets: Int64s,
     first: Any,
     block: Int32s,
@@ -140,7 +140,7 @@ def _cut_from(
 def _find_from(
     text: Any,
     at: Any,
-    data: Int8s,
+    data: UInt8s,
     offsets: Int64s,
     first: Any,
     block: Int32s,
@@ -167,7 +167,7 @@ def _find_from(
     return text, at
 
 
-def cut_texts(data: Int8s, offsets: Int64s, tables: Tables, keep_gaps: bool) -> tuple[Int64s, Int64s]:
+def split_texts(data: UInt8s, offsets: Int64s, tables: Tables, keep_gaps: bool) -> tuple[Int64s, Int64s]:
     """Cuts texts, `data[offsets[t] : offsets[t + 1]]` of valid UTF-8, into words.
 
     Returns where the words end in `data`, and the number of the first end of each text (int64, one more than texts).
@@ -183,7 +183,7 @@ def cut_texts(data: Int8s, offsets: Int64s, tables: Tables, keep_gaps: bool) -> 
     return ends, first_end
 
 
-def _cut_once(data: Int8s, offsets: Int64s, pattern: int, tables: Tables, keep_gaps: bool) -> tuple[Int64s, Int64s]:
+def _cut_once(data: UInt8s, offsets: Int64s, pattern: int, tables: Tables, keep_gaps: bool) -> tuple[Int64s, Int64s]:
     first_end = np.zeros(offsets.size, np.int64)
     # A word of English has some five bytes with its blank; where there are more words, the array grows.
     ends = np.empty(data.size // 3 + 2 * _LEAST_ROOM, np.int64)
@@ -193,5 +193,5 @@ def _cut_once(data: Int8s, offsets: Int64s, pattern: int, tables: Tables, keep_g
     while text < offsets.size - 1:
         text, at = cut_from(text, at, data, offsets, first, block, tables, ends, first_end)
         if text < offsets.size - 1:
-            ends = grown(ends, ends.size + 1)
+            ends = with_capacity(ends, ends.size + 1)
     return ends[: first_end[-1]], first_end

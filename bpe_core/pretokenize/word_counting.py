@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int8s, Int64s, flat_bytes, lean_kernel, lean_part
+from bpe_core.kernels import Int64s, UInt8s, flat_bytes, lean_kernel, lean_part
 from bpe_core.pretokenize.pre_tokenizer import Words, repair_surrogates
 from bpe_core.word_table import (
     USED,
@@ -46,15 +46,15 @@ class WordCounter:
         """Counts the words of an Arrow array of strings; a null has none."""
         texts = self._words.normalize_batch(texts)
         data, offsets = flat_bytes(texts)
-        cut = self._words.cut(data, offsets)
+        word_ends = self._words.split_batch(data, offsets)
         done = 0
-        while done < cut.ends.size:
+        while done < word_ends.ends.size:
             # With stride 1 texts follow each other without gaps, and so do the words of all of them.
-            start = cut.ends[done - 1] if done > 0 else offsets[0]
-            stop = min(done + cut.stride * _RUN, cut.ends.size)
-            self._table = with_room(self._table, _RUN, cut.ends[stop - 1] - start)
-            done = _count(done, start, data, cut.ends, cut.stride, self._table, self._keys, self._found)
-        self.num_words += cut.ends.size // cut.stride
+            start = word_ends.ends[done - 1] if done > 0 else offsets[0]
+            stop = min(done + word_ends.stride * _RUN, word_ends.ends.size)
+            self._table = with_room(self._table, _RUN, word_ends.ends[stop - 1] - start)
+            done = _count(done, start, data, word_ends.ends, word_ends.stride, self._table, self._keys, self._found)
+        self.num_words += word_ends.ends.size // word_ends.stride
 
     def __len__(self) -> int:
         return int(self._table.used[USED])
@@ -76,7 +76,7 @@ class WordCounter:
 
 @lean_kernel
 def _count(
-    done: Any, start: Any, data: Int8s, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s
+    done: Any, start: Any, data: UInt8s, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s
 ) -> Any:
     """Adds words to a table: how often each occurs, and its place in the order of appearance.
 
@@ -97,7 +97,7 @@ def _count(
 
 
 @lean_part
-def _count_run(data: Int8s, start: Any, ends: Int64s, stride: Any, table: WordTable, found: Int64s) -> None:
+def _count_run(data: UInt8s, start: Any, ends: Int64s, stride: Any, table: WordTable, found: Int64s) -> None:
     """Counts words that were looked up; those that are new go to the table, which has room for them."""
     slots, pool, used = table
     for word in range(found.size):
@@ -126,7 +126,7 @@ def _list_words(table: WordTable, slots: Int64s, offsets: Int64s, counts: Int64s
 
 
 @lean_kernel
-def _copy_words(table: WordTable, slots: Int64s, offsets: Int64s, data: Int8s) -> None:
+def _copy_words(table: WordTable, slots: Int64s, offsets: Int64s, data: UInt8s) -> None:
     for word in range(slots.size):
         copy_word(table, slots[word], offsets[word + 1] - offsets[word], data, offsets[word])
 
@@ -134,7 +134,7 @@ def _copy_words(table: WordTable, slots: Int64s, offsets: Int64s, data: Int8s) -
 def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words | str = "gpt2") -> pa.Table:
     """Returns how often each word occurs, in the order of first appearance; nulls hold no words.
 
-    `words` is how text is cut, or the name or the regular expression of a pattern.
+    `words` is how text is word_ends, or the name or the regular expression of a pattern.
 
     >>> count_words(["the cat", "the dog"], "whitespace").to_pydict()
     {'word': [b'the', b' ', b'cat', b'dog'], 'count': [2, 2, 1, 1]}
@@ -188,7 +188,7 @@ def partition(word_counts: pa.Table, num_partitions: int) -> list[pa.Table]:
 
 
 @lean_kernel
-def _choose_partitions(flat: Int8s, offsets: Int64s, num_partitions: int, chosen: Int64s) -> None:
+def _choose_partitions(flat: UInt8s, offsets: Int64s, num_partitions: int, chosen: Int64s) -> None:
     """FNV-1a, 64 bits, of each word, folded to a partition."""
     for w in range(chosen.size):
         mixed = np.uint64(0xCBF29CE484222325)

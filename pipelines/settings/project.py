@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bpe_core.encoding.added_tokens import SpecialInText
-from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens, words_of
+from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens, make_pre_tokenizer
 from bpe_core.merging.alphabet import Kind, Placement
 from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import check_settings
@@ -128,7 +128,7 @@ class TokenizerSettings(_Group):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_settings(self.kind, num_merges=self.num_merges, vocab_size=self.vocab_size, ties=self.ties)
-        words_of(self.kind, self.pattern)
+        make_pre_tokenizer(self.kind, self.pattern)
         num_special = len(list_special_tokens(self.special_tokens))
         if self.kind == "byte":
             if self.vocab_size is not None and self.vocab_size < 256 + num_special:
@@ -155,7 +155,7 @@ class TokenizerSettings(_Group):
     @property
     def words(self) -> Words:
         """How text is cut into words."""
-        return words_of(self.kind, self.pattern, self.unicode, self.lowercase)
+        return make_pre_tokenizer(self.kind, self.pattern, self.unicode, self.lowercase)
 
 
 _LEARNED_BY = {"vocab_size", "num_merges", "ties", "min_frequency", "max_token_length", "whole_characters"}

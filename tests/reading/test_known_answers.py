@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from bpe_core import Tokenizer, count_words, learn_merges
-from bpe_core.encoding.model import words_of
+from bpe_core.encoding.model import make_pre_tokenizer
 from bpe_core.measuring.evaluation import share_whole, tokens_per_character
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES, RARE_CHARACTERS, known_answer_documents
 
@@ -108,7 +108,7 @@ def test_training_twice_gives_the_same_merges() -> None:
 
 
 def test_the_rank_of_a_merge_is_its_index_in_every_longer_run() -> None:
-    counts = count_words(TEXTS, words_of("char"))
+    counts = count_words(TEXTS, make_pre_tokenizer("char"))
     longest = learn_merges(counts, kind="char", num_merges=600)
     assert len(longest) == 600
     assert len(set(longest)) == 600
