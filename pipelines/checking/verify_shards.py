@@ -15,7 +15,7 @@ from bpe_core.kernels import Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines.checking.row_checks import ROW_ARRAYS, ROW_CHECKS, Bools, Rows
 from pipelines.checking.verify_tokenizer import Check, Status
-from pipelines.reading.corpus import Extent, SourceFile, find_files
+from pipelines.reading.corpus import FileSlice, SourceFile, find_files
 from pipelines.reading.documents import read_task
 from pipelines.reading.fingerprints import sha256
 from pipelines.reading.order import draw
@@ -318,7 +318,7 @@ class _Sources:
 
     def __init__(self, output: _Output) -> None:
         plan = read_json(files.join(output.folder, PLAN)) or {"tasks": {}}
-        formats = {extent["path"]: extent["format"] for task in plan["tasks"].values() for extent in task}
+        formats = {file_slice["path"]: file_slice["format"] for task in plan["tasks"].values() for file_slice in task}
         given = output.manifest["settings"]["corpus"]
         self._settings = {name: value for name, value in given.items() if not name.startswith("weight")}
         self.are_named = output.settings.provenance
@@ -348,8 +348,8 @@ class _Sources:
     def texts(self, path: str, rows: Iterable[int]) -> Iterator[tuple[int, str]]:
         """Yields the texts of some rows of a file, with their rows; rows that are not there are passed over."""
         source, wanted = self.found[path], np.array(sorted(rows))
-        for extent in _extents(source, wanted):
-            for batch in read_task((extent,), self.corpus(path, source.format), Counter()):
+        for file_slice in _slices_with_rows(source, wanted):
+            for batch in read_task((file_slice,), self.corpus(path, source.format), Counter()):
                 at = np.isin(batch.rows, wanted)
                 texts = batch.texts.filter(pa.array(at)).to_pylist()
                 yield from zip(batch.rows[at].tolist(), texts, strict=True)
@@ -359,19 +359,19 @@ class _Sources:
         source = self.found[path]
         if source.format == "parquet":
             return sum(rows for rows, _ in source.row_groups or ())
-        extents = _extents(source, np.zeros(0, np.int64))
-        batches = read_task(tuple(extents), self.corpus(path, source.format), Counter())
+        file_slices = _slices_with_rows(source, np.zeros(0, np.int64))
+        batches = read_task(tuple(file_slices), self.corpus(path, source.format), Counter())
         return 1 + max((int(batch.rows[-1]) for batch in batches), default=-1)
 
 
-def _extents(source: SourceFile, wanted: Int64s) -> Iterator[Extent]:
+def _slices_with_rows(source: SourceFile, wanted: Int64s) -> Iterator[FileSlice]:
     """Yields the row groups that hold some of the rows wanted, or all of a file that is not Parquet."""
     if source.format != "parquet":
-        yield Extent(source.path, source.format, None, 0, source.num_bytes)
+        yield FileSlice(source.path, source.format, None, 0, source.num_bytes)
     first = 0
     for index, (num_rows, num_bytes) in enumerate(source.row_groups or ()):
         if ((wanted >= first) & (wanted < first + num_rows)).any():
-            yield Extent(source.path, "parquet", (index, index + 1), first, num_bytes)
+            yield FileSlice(source.path, "parquet", (index, index + 1), first, num_bytes)
         first += num_rows
 
 

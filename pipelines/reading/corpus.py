@@ -68,7 +68,7 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
-class Extent:
+class FileSlice:
     """Part of a file that one task reads: whole row groups of a Parquet file, or all of another file.
 
     Attributes:
@@ -87,7 +87,7 @@ class Extent:
     weight: float = 1.0
 
 
-Task = tuple[Extent, ...]
+Task = tuple[FileSlice, ...]
 
 
 def find_files(
@@ -395,52 +395,54 @@ def plan_tasks(
     machine, and files of a good size where there is much text. Row groups are never cut, and a compressed or plain
     text file is read by one task.
     """
-    extents = [extent for source in sources for extent in extents_of(source)]
-    return group_extents(extents, task_bytes, shuffle_seed)
+    file_slices = [file_slice for source in sources for file_slice in slice_file(source)]
+    return group_slices(file_slices, task_bytes, shuffle_seed)
 
 
-def group_extents(
-    extents: Sequence[Extent], task_bytes: int | None = None, shuffle_seed: int | None = None
+def group_slices(
+    file_slices: Sequence[FileSlice], task_bytes: int | None = None, shuffle_seed: int | None = None
 ) -> list[Task]:
-    """Divides extents into tasks; see `plan_tasks`."""
-    all_extents = sorted(extents, key=lambda extent: place_order(shuffle_seed, extent.path, extent.first_row))
+    """Divides file_slices into tasks; see `plan_tasks`."""
+    ordered = sorted(
+        file_slices, key=lambda file_slice: place_order(shuffle_seed, file_slice.path, file_slice.first_row)
+    )
     if task_bytes is None:
-        task_bytes = sum(extent.num_bytes for extent in all_extents) // 64
+        task_bytes = sum(file_slice.num_bytes for file_slice in ordered) // 64
         task_bytes = min(max(task_bytes, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
     tasks: list[Task] = []
-    waiting: list[Extent] = []
+    waiting: list[FileSlice] = []
     num_bytes = 0
-    for extent in all_extents:
-        if waiting and num_bytes + extent.num_bytes > task_bytes:
+    for file_slice in ordered:
+        if waiting and num_bytes + file_slice.num_bytes > task_bytes:
             tasks.append(_joined(waiting))
             waiting, num_bytes = [], 0
-        waiting.append(extent)
-        num_bytes += extent.num_bytes
+        waiting.append(file_slice)
+        num_bytes += file_slice.num_bytes
     return [*tasks, _joined(waiting)] if waiting else tasks
 
 
-def extents_of(source: SourceFile) -> Iterator[Extent]:
+def slice_file(source: SourceFile) -> Iterator[FileSlice]:
     """Yields the smallest parts of a file that a task can read."""
     if source.format != "parquet" or source.row_groups is None:
         num_bytes = round(source.num_bytes * source.weight)
-        yield Extent(source.path, source.format, None, 0, num_bytes, source.source, source.weight)
+        yield FileSlice(source.path, source.format, None, 0, num_bytes, source.source, source.weight)
         return
     first_row = 0
     for index, (rows, num_bytes) in enumerate(source.row_groups):
         groups, num_bytes = (index, index + 1), round(num_bytes * source.weight)
-        yield Extent(source.path, "parquet", groups, first_row, num_bytes, source.source, source.weight)
+        yield FileSlice(source.path, "parquet", groups, first_row, num_bytes, source.source, source.weight)
         first_row += rows
 
 
-def _joined(extents: Iterable[Extent]) -> Task:
+def _joined(file_slices: Iterable[FileSlice]) -> Task:
     """Joins row groups that follow each other in one file."""
-    joined: list[Extent] = []
-    for extent in extents:
+    joined: list[FileSlice] = []
+    for file_slice in file_slices:
         last = joined[-1] if joined else None
-        groups = (last.row_groups, extent.row_groups) if last and last.path == extent.path else (None, None)
+        groups = (last.row_groups, file_slice.row_groups) if last and last.path == file_slice.path else (None, None)
         if last and groups[0] and groups[1] and groups[0][1] == groups[1][0]:
             together = (groups[0][0], groups[1][1])
-            joined[-1] = replace(last, row_groups=together, num_bytes=last.num_bytes + extent.num_bytes)
+            joined[-1] = replace(last, row_groups=together, num_bytes=last.num_bytes + file_slice.num_bytes)
         else:
-            joined.append(extent)
+            joined.append(file_slice)
     return tuple(joined)

@@ -36,15 +36,15 @@ from pipelines.storage.manifest import fingerprint
 DUPLICATES_FOLDER = "_duplicates"
 """In a job's output: `TASK.parquet`, which documents of a task are left out (`source_file`, `source_row`)."""
 
-_HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("extent", "<i4"), ("row", "<i8")])
-_PLACE = np.dtype([("extent", "<i4"), ("row", "<i8")])
+_HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("file_slice", "<i4"), ("row", "<i8")])
+_PLACE = np.dtype([("file_slice", "<i4"), ("row", "<i8")])
 _LEFT_OUT = pa.schema([("source_file", pa.string()), ("source_row", pa.int64())])
 _PART_BYTES = 512 << 20
 """Text, about, of which one worker compares the hashes: of documents of 250 bytes, 2 million, in some 200 MB."""
 
 
 class Hashes(NamedTuple):
-    """A task's file of hashes, and for each of the task's extents the place of its file among all files."""
+    """A task's file of hashes, and for each of the task's file_slices the place of its file among all files."""
 
     name: str
     ranks: tuple[int, ...]
@@ -68,7 +68,7 @@ class Duplicates(NamedTuple):
 
 def task_name(task: Task) -> str:
     """Returns a name for a task without one: of the files and row groups that it reads."""
-    return fingerprint([[extent.path, extent.row_groups] for extent in task])[:32]
+    return fingerprint([[file_slice.path, file_slice.row_groups] for file_slice in task])[:32]
 
 
 def find_duplicates(
@@ -97,7 +97,7 @@ def find_duplicates(
     hashed = {
         name: Hashes(
             f"{name}-{_hashes_fingerprint(task, fingerprints, corpus, words, carry)}.hashes",
-            tuple(order[extent.path] for extent in task),
+            tuple(order[file_slice.path] for file_slice in task),
         )
         for name, task in tasks.items()
     }
@@ -106,8 +106,8 @@ def find_duplicates(
     files.delete(*(path for path in there if path not in kept))
     missing = [name for name in tasks if files.join(folder, hashed[name].name) not in kept]
     todo = [(hashed[name].name, tasks[name]) for name in missing]
-    num_parts = 1 + sum(extent.num_bytes for task in tasks.values() for extent in task) // _PART_BYTES
-    paths = {name: [extent.path for extent in task] for name, task in tasks.items()}
+    num_parts = 1 + sum(file_slice.num_bytes for task in tasks.values() for file_slice in task) // _PART_BYTES
+    paths = {name: [file_slice.path for file_slice in task] for name, task in tasks.items()}
 
     def build(pipeline: beam.Pipeline) -> None:
         (
@@ -143,7 +143,7 @@ def _hashes_fingerprint(
     task: Task, fingerprints: Mapping[str, str], corpus: Corpus, words: Words, carry: Sequence[str]
 ) -> str:
     content = [
-        [[asdict(extent), fingerprints[extent.path]] for extent in task],
+        [[asdict(file_slice), fingerprints[file_slice.path]] for file_slice in task],
         corpus.model_dump(mode="json", exclude={"files", "deduplicate", "weights", "weight_seed"}),
         [words.unicode, words.lowercase],
         list(carry),
@@ -170,13 +170,13 @@ class HashTasks(beam.PTransform):
 
 def _hash_task(named_task: tuple[str, Task], corpus: Corpus, words: Words, folder: str, carry: Sequence[str]) -> str:
     name, task = named_task
-    extent_of = {extent.path: index for index, extent in enumerate(task)}
+    slice_of = {file_slice.path: index for index, file_slice in enumerate(task)}
     hashed = [np.empty(0, _HASHED)]
     for batch in read_task(task, corpus, Counter(), carry):
         hashes, has_text = _hash_texts(words.normalize_batch(batch.texts))
         found = np.empty(int(has_text.sum()), _HASHED)
         found["high"], found["low"] = hashes[has_text].T
-        found["extent"], found["row"] = extent_of[batch.path], batch.rows[has_text]
+        found["file_slice"], found["row"] = slice_of[batch.path], batch.rows[has_text]
         hashed.append(found)
     together = np.concatenate(hashed)
     files.write_bytes(files.join(folder, name), together[np.lexsort((together["low"], together["high"]))].tobytes())
@@ -195,7 +195,7 @@ def compare_part(part: int, num_parts: int, folder: str, hashed: Mapping[str, Ha
     """Yields, for tasks with duplicates, the places of those whose hashes lie in one part of the range of hashes."""
     low, high = (part << 64) // num_parts, ((part + 1) << 64) // num_parts
     found = [_read_hashes(files.join(folder, hashes.name), low, high) for hashes in hashed.values()]
-    file_of = [np.array(hashes.ranks)[one["extent"]] for hashes, one in zip(hashed.values(), found, strict=True)]
+    file_of = [np.array(hashes.ranks)[one["file_slice"]] for hashes, one in zip(hashed.values(), found, strict=True)]
     task_of = np.repeat(np.arange(len(found)), [one.size for one in found])
     together = np.concatenate([np.empty(0, _HASHED), *found])
     keys = (together["row"], np.concatenate([np.empty(0, np.int64), *file_of]), together["low"], together["high"])
@@ -204,7 +204,7 @@ def compare_part(part: int, num_parts: int, folder: str, hashed: Mapping[str, Ha
     later = order[1:][(high_bits[1:] == high_bits[:-1]) & (low_bits[1:] == low_bits[:-1])]
     names = list(hashed)
     for index in np.unique(task_of[later]):
-        places = together[["extent", "row"]][later[task_of[later] == index]]
+        places = together[["file_slice", "row"]][later[task_of[later] == index]]
         yield names[index], places.astype(_PLACE).tobytes()
 
 
@@ -228,8 +228,8 @@ def _read_at(file: BinaryIO, index: int, number: int) -> npt.NDArray[np.void]:
 
 def _write_left_out(found: tuple[str, Iterable[bytes]], folder: str, paths: Mapping[str, Sequence[str]]) -> None:
     name, parts = found
-    places = np.sort(np.frombuffer(b"".join(parts), _PLACE), order=["extent", "row"])
-    columns = [pa.array(paths[name]).take(pa.array(places["extent"])), pa.array(places["row"])]
+    places = np.sort(np.frombuffer(b"".join(parts), _PLACE), order=["file_slice", "row"])
+    columns = [pa.array(paths[name]).take(pa.array(places["file_slice"])), pa.array(places["row"])]
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns, schema=_LEFT_OUT), sink, compression="zstd")
     files.write_bytes(_left_out_path(folder, name), sink.getvalue().to_pybytes())

@@ -23,7 +23,7 @@ class Batch(NamedTuple):
         rows: int64, the row of each document in its file, from 0: rows of Parquet, lines of JSON or text.
         carried: Arrow table as long as `texts` with the columns asked for.
         source: the entry of `corpus.files` that the file was found by.
-        weight: how often the documents are to occur, see `mixed`.
+        weight: how often the documents are to occur, see `repeat_by_weight`.
     """
 
     path: str
@@ -55,18 +55,18 @@ def read_task(
         ValueError: a column is not there.
     """
     quarantine = quarantine or Quarantine(corpus, counts)
-    for extent in task:
-        for raw in read_rows(extent, corpus, carry, counts):
+    for file_slice in task:
+        for raw in read_rows(file_slice, corpus, carry, counts):
             counts["documents"] += len(raw.texts) + sum(bad.num_documents for bad in raw.bad)
             bad = list(raw.bad)
-            rows, texts, carried = _checked(raw, extent.path, corpus, counts, bad)
+            rows, texts, carried = _checked(raw, file_slice.path, corpus, counts, bad)
             quarantine.settle(bad)
             sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
             counts["text_bytes"] += int(sizes.sum())
             for start, stop in _runs(sizes):
                 size = stop - start
                 documents = (texts.slice(start, size), rows[start:stop], carried.slice(start, size))
-                yield Batch(extent.path, *documents, extent.source, extent.weight)
+                yield Batch(file_slice.path, *documents, file_slice.source, file_slice.weight)
 
 
 def read_corpus(corpus: Corpus) -> Iterator[Batch]:

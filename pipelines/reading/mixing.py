@@ -16,7 +16,7 @@ from pipelines.settings.project import Corpus
 _OF_SOURCE = "occurrences of "
 
 
-def mixed(batches: Iterable[Batch], corpus: Corpus, counts: Counter[str]) -> Iterator[Batch]:
+def repeat_by_weight(batches: Iterable[Batch], corpus: Corpus, counts: Counter[str]) -> Iterator[Batch]:
     """Yields documents as often as their sources' weights say, the copies of one next to each other.
 
     Weight 2.3 is twice, and once more for 3 of 10 documents: drawn for each by its file and row. Adds to `counts`:

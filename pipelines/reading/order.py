@@ -43,7 +43,7 @@ def place_order(seed: int | None, path: str, row: int) -> tuple[int, str, int]:
     return drawn, path, row
 
 
-def shuffled(segments: Iterable[pa.Table]) -> Iterator[pa.Table]:
+def shuffle_rows(segments: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yields all segments of a task in the order of their column `_order`, without it; holds them all in memory."""
     tables = list(segments)
     if tables:

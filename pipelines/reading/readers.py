@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from bpe_core.kernels import Int64s
 from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
 from pipelines.reading.corpus import (
-    Extent,
     FileFormat,
+    FileSlice,
     check_carried,
     check_not_cut_off,
     compression_of,
@@ -56,7 +56,7 @@ class RawRows(NamedTuple):
         return cls(np.zeros(0, np.int64), pa.array([], pa.large_binary()), _no_columns(0), [bad])
 
 
-def read_rows(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
+def read_rows(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
     """Yields the rows of part of a file in batches of about `BATCH_BYTES`, as far as they can be read.
 
     JSON has to be decoded to be read: its lines that are not UTF-8 are settled here, and counted, as are its lone
@@ -66,7 +66,7 @@ def read_rows(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Coun
         ValueError: a column is not there.
     """
     try:
-        yield from _READERS[extent.format](extent, corpus, carry, counts)
+        yield from _READERS[file_slice.format](file_slice, corpus, carry, counts)
     except BadInputError as error:
         if error.bad is None:
             raise
@@ -87,14 +87,16 @@ def too_long(path: str, row: int, size: int, start: bytes | pa.Buffer, corpus: C
     return BadRows(path, row, 1, "too_long", detail, value, remedy="Set a larger corpus.max_document_bytes")
 
 
-def _read_parquet(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
-    with files.open_raw(extent.path) as file:
+def _read_parquet(
+    file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
+) -> Iterator[RawRows]:
+    with files.open_raw(file_slice.path) as file:
         # A read buffer instead of whole column chunks keeps memory flat however large a row group is.
         options = {"buffer_size": _READ_BYTES, "pre_buffer": False, "page_checksum_verification": True}
-        parquet, top, steps = open_parquet(file, extent.path, extent.num_bytes, corpus, **options)
-        check_carried(extent.path, parquet.schema_arrow, carry)
-        first, end = extent.row_groups or (0, parquet.metadata.num_row_groups)
-        first_row = row = extent.first_row
+        parquet, top, steps = open_parquet(file, file_slice.path, file_slice.num_bytes, corpus, **options)
+        check_carried(file_slice.path, parquet.schema_arrow, carry)
+        first, end = file_slice.row_groups or (0, parquet.metadata.num_row_groups)
+        first_row = row = file_slice.first_row
         for index in range(first, end):
             first_row, row = first_row + parquet.metadata.row_group(index).num_rows, first_row
             try:
@@ -104,9 +106,9 @@ def _read_parquet(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: 
             except (pa.ArrowException, OSError) as error:
                 if not is_damage(error):
                     raise
-                where = f"{extent.path}, row group {index} (from row {row})"
+                where = f"{file_slice.path}, row group {index} (from row {row})"
                 detail = f"cannot be read: {error}"
-                yield RawRows.of_bad(BadRows(extent.path, row, first_row - row, "unreadable", detail, where=where))
+                yield RawRows.of_bad(BadRows(file_slice.path, row, first_row - row, "unreadable", detail, where=where))
 
 
 def _read_row_group(
@@ -135,7 +137,7 @@ def _no_columns(num_rows: int) -> pa.Table:
     return pa.table({"": pa.nulls(num_rows)}).select([])
 
 
-def _lines(extent: Extent) -> Iterator[tuple[int, bytes]]:
+def _lines(file_slice: FileSlice) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of a plain or compressed file with their numbers; only a line feed, or CR and LF, ends one.
 
     Raises:
@@ -144,7 +146,7 @@ def _lines(extent: Extent) -> Iterator[tuple[int, bytes]]:
     rest: list[bytes] = []
     number = 0
     try:
-        for block in _blocks(extent):
+        for block in _blocks(file_slice):
             *lines, last = block.split(b"\n")
             for line in lines:
                 yield number, (b"".join([*rest, line]) if rest else line).removesuffix(b"\r")
@@ -154,7 +156,9 @@ def _lines(extent: Extent) -> Iterator[tuple[int, bytes]]:
                 rest.append(last)
     except _DamagedError as error:
         detail = f"cannot be read to its end: {error}; {number:,} whole lines stand before that"
-        bad = BadRows(extent.path, number, None, "unreadable", detail, b"".join(rest)[:_SHOWN_BYTES], extent.path)
+        bad = BadRows(
+            file_slice.path, number, None, "unreadable", detail, b"".join(rest)[:_SHOWN_BYTES], file_slice.path
+        )
         raise bad_input(bad) from error
     if rest:
         yield number, b"".join(rest)
@@ -164,17 +168,17 @@ class _DamagedError(Exception):
     """What Arrow said about the bytes of a compressed file."""
 
 
-def _blocks(extent: Extent) -> Iterator[bytes]:
+def _blocks(file_slice: FileSlice) -> Iterator[bytes]:
     """Yields what a file holds, decompressed; of a file that was cut off, all that stands before the break."""
-    check_not_cut_off(extent.path, extent.num_bytes)
+    check_not_cut_off(file_slice.path, file_slice.num_bytes)
     num_read = 0
     try:
-        for block in _stream(extent.path, 0, _READ_BYTES):
+        for block in _stream(file_slice.path, 0, _READ_BYTES):
             yield block
             num_read += len(block)
     except _DamagedError:
         # Arrow gives nothing of the block that the break is in; byte by byte it gives all of it.
-        yield from _stream(extent.path, num_read, 1)
+        yield from _stream(file_slice.path, num_read, 1)
 
 
 def _stream(path: str, start: int, block_bytes: int) -> Iterator[bytes]:
@@ -232,12 +236,14 @@ def _gathered(good: list[_Row], bad: list[BadRows], carry: Sequence[str]) -> Raw
     return RawRows(numbers, pa.array([row[1] for row in good], pa.large_binary()), carried, bad)
 
 
-def _read_jsonl(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
-    yield from _batches(_json_rows(extent, corpus, carry, counts), carry)
+def _read_jsonl(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
+    yield from _batches(_json_rows(file_slice, corpus, carry, counts), carry)
 
 
-def _json_rows(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[_Row | BadRows]:
-    for number, line in _lines(extent):
+def _json_rows(
+    file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
+) -> Iterator[_Row | BadRows]:
+    for number, line in _lines(file_slice):
         line = line.removeprefix(b"\xef\xbb\xbf")  # Also between files that were joined into one.
         if not line.strip():
             continue
@@ -248,7 +254,7 @@ def _json_rows(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Cou
                 counts.update(documents=1, skipped_documents=1)
                 continue
             if corpus.on_invalid_utf8 != "replace":
-                yield not_utf8(extent.path, number, "it", error, f"{extent.path}, line {number + 1}")
+                yield not_utf8(file_slice.path, number, "it", error, f"{file_slice.path}, line {number + 1}")
                 continue
             counts["replaced_documents"] += 1
             decoded = line.decode(errors="replace")
@@ -257,8 +263,8 @@ def _json_rows(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Cou
             text = _json_value(record, corpus.text_column)
             values = [_as_text(record[name]) for name in _all_there(record, carry)]
         except _BadJsonError as error:
-            where, start = f"{extent.path}, line {number + 1}", line[:_SHOWN_BYTES]
-            yield BadRows(extent.path, number, 1, error.reason, str(error), start, where, error.remedy)
+            where, start = f"{file_slice.path}, line {number + 1}", line[:_SHOWN_BYTES]
+            yield BadRows(file_slice.path, number, 1, error.reason, str(error), start, where, error.remedy)
         else:
             yield number, _encoded(text, counts), values
 
@@ -324,38 +330,40 @@ def _as_text(value: Any) -> str | None:
     return repair_surrogates(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
 
 
-def _read_text(extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
+def _read_text(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
     if carry:
-        raise ValueError(f"{extent.path}: a text file has no column {carry[0]!r} to carry. Remove it from shards.carry")
+        raise ValueError(
+            f"{file_slice.path}: a text file has no column {carry[0]!r} to carry. Remove it from shards.carry"
+        )
     if corpus.text_document == "line":
-        yield from _batches(((number, text, []) for number, text in _lines(extent)), carry)
+        yield from _batches(((number, text, []) for number, text in _lines(file_slice)), carry)
     else:
-        yield from _batches(_whole_text(extent, corpus), carry)
+        yield from _batches(_whole_text(file_slice, corpus), carry)
 
 
-def _whole_text(extent: Extent, corpus: Corpus) -> Iterator[_Row | BadRows]:
+def _whole_text(file_slice: FileSlice, corpus: Corpus) -> Iterator[_Row | BadRows]:
     """Yields the one document of a text file; of one that is too long, no more than the limit is held in memory."""
     most = corpus.max_document_bytes
     held: list[bytes] = []
     size = 0
     try:
-        for block in _blocks(extent):
+        for block in _blocks(file_slice):
             size += len(block)
             if most is None or size <= most or not held:
                 held.append(block)
     except _DamagedError as error:
         start = b"".join(held)[:_SHOWN_BYTES]
         detail = f"cannot be read to its end: {error}"
-        yield BadRows(extent.path, 0, 1, "unreadable", detail, start, extent.path)
+        yield BadRows(file_slice.path, 0, 1, "unreadable", detail, start, file_slice.path)
         return
     if most is not None and size > most:
-        yield too_long(extent.path, 0, size, held[0], corpus)
+        yield too_long(file_slice.path, 0, size, held[0], corpus)
     else:
         yield 0, b"".join(held), []
 
 
 def _read_known_answers(
-    extent: Extent, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
+    file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
 ) -> Iterator[RawRows]:
     documents = ((n, text.encode(), [lang] * len(carry)) for n, (lang, text) in enumerate(known_answer_documents()))
     if set(carry) - {"lang"}:
@@ -363,7 +371,7 @@ def _read_known_answers(
     yield from _batches(documents, carry)
 
 
-_READERS: dict[FileFormat, Callable[[Extent, Corpus, Sequence[str], Counter[str]], Iterator[RawRows]]] = {
+_READERS: dict[FileFormat, Callable[[FileSlice, Corpus, Sequence[str], Counter[str]], Iterator[RawRows]]] = {
     "parquet": _read_parquet,
     "jsonl": _read_jsonl,
     "text": _read_text,

@@ -17,7 +17,7 @@ from bpe_core.kernels import Int64s
 from pipelines.reading.corpus import SourceFile, Task, plan_tasks
 from pipelines.reading.deduplicate import LeftOut, find_duplicates, task_name
 from pipelines.reading.documents import read_task
-from pipelines.reading.mixing import mixed
+from pipelines.reading.mixing import repeat_by_weight
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import BucketChoice, Corpus, Project, Shards
 from pipelines.storage import files
@@ -171,7 +171,7 @@ class _CountTask(beam.DoFn):
     def process(self, task: Task) -> Iterator[Int64s]:
         left_out = LeftOut.read(self._corpus, self._duplicates_folder, task_name(task))
         batches = left_out.filter(read_task(task, self._corpus, Counter(), self._settings.carry), Counter())
-        yield count_lengths(mixed(batches, self._corpus, Counter()), self._tokenizer, self._settings)
+        yield count_lengths(repeat_by_weight(batches, self._corpus, Counter()), self._tokenizer, self._settings)
 
 
 def _add_up(histograms: Iterable[Int64s], longest: int) -> Int64s:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pipelines.reading.corpus import Extent, SourceFile, Task, extents_of, group_extents
+from pipelines.reading.corpus import FileSlice, SourceFile, Task, group_slices, slice_file
 from pipelines.reading.quarantine import QUARANTINE_FOLDER
 from pipelines.settings.project import Shards
 from pipelines.storage import files
@@ -104,9 +104,12 @@ def make_plan(settings: Shards, identity: dict[str, Any], sources: Sequence[Sour
     gone = {*changes.changed, *(changes.removed if settings.on_removed == "drop" else ())}
     tasks, rest = _without(old["tasks"], gone)
     begun = {*changes.new, *changes.changed}
-    extents = [*rest, *(extent for source in sources if source.path in begun for extent in extents_of(source))]
+    file_slices = [
+        *rest,
+        *(file_slice for source in sources if source.path in begun for file_slice in slice_file(source)),
+    ]
     first = old["next_task"]
-    grouped = group_extents(extents, settings.task_bytes, settings.shuffle_seed)
+    grouped = group_slices(file_slices, settings.task_bytes, settings.shuffle_seed)
     added = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(grouped)}
     content = {
         **old,
@@ -181,7 +184,7 @@ def _refuse_by_rule(settings: Shards, changes: Changes, known: dict[str, Any], i
 def _refuse_missing_sources(output: str, plan: Plan) -> None:
     gone = set(plan.changes.removed)
     for name, task in plan.todo.items():
-        lost = [extent.path for extent in task if extent.path in gone]
+        lost = [file_slice.path for file_slice in task if file_slice.path in gone]
         if lost:
             raise ValueError(
                 f"{output}: task {name} is to be done, and needs {lost[0]}, which is gone and whose rows are to stay "
@@ -194,27 +197,29 @@ def _first(lines: Sequence[str]) -> str:
     return f"{'; '.join(lines[:_SHOWN])}{more}"
 
 
-def _without(tasks: Mapping[str, Any], gone: set[str]) -> tuple[dict[str, Any], list[Extent]]:
+def _without(tasks: Mapping[str, Any], gone: set[str]) -> tuple[dict[str, Any], list[FileSlice]]:
     """Returns the tasks that hold nothing of some files, and what the other tasks hold of other files."""
     kept, rest = {}, []
     for name, task in tasks.items():
-        if any(extent["path"] in gone for extent in task):
-            rest += [extent for extent in _task_of(task) if extent.path not in gone]
+        if any(file_slice["path"] in gone for file_slice in task):
+            rest += [file_slice for file_slice in _task_of(task) if file_slice.path not in gone]
         else:
             kept[name] = task
     return kept, rest
 
 
 def _key(shared: str, task: list[dict[str, Any]], inputs: Mapping[str, Any]) -> str:
-    return fingerprint([shared, task, [inputs[extent["path"]]["fingerprint"] for extent in task]])
+    return fingerprint([shared, task, [inputs[file_slice["path"]]["fingerprint"] for file_slice in task]])
 
 
 def _to_json(task: Task) -> list[dict[str, Any]]:
-    return [{**asdict(extent), "row_groups": extent.row_groups and [*extent.row_groups]} for extent in task]
+    return [
+        {**asdict(file_slice), "row_groups": file_slice.row_groups and [*file_slice.row_groups]} for file_slice in task
+    ]
 
 
 def _task_of(task: list[dict[str, Any]]) -> Task:
     return tuple(
-        Extent(**{**extent, "row_groups": tuple(extent["row_groups"]) if extent["row_groups"] else None})
-        for extent in task
+        FileSlice(**{**file_slice, "row_groups": tuple(file_slice["row_groups"]) if file_slice["row_groups"] else None})
+        for file_slice in task
     )

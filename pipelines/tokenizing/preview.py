@@ -90,7 +90,7 @@ def preview(plan: Plan, settings: Shards, corpus: Corpus, tokenizer: Tokenizer) 
 
 
 def _bytes_of(task: Task) -> int:
-    return sum(extent.num_bytes for extent in task)
+    return sum(file_slice.num_bytes for file_slice in task)
 
 
 def _sample(tasks: Sequence[Task], settings: Shards, corpus: Corpus, tokenizer: Tokenizer) -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.documents import Batch
-from pipelines.reading.order import copy_numbers, draw, shuffled
+from pipelines.reading.order import copy_numbers, draw, shuffle_rows
 from pipelines.settings.project import Shards
 from pipelines.storage import files
 from pipelines.tokenizing.buckets import Rows, add_ends, bucket_of, cut_rows, take_lists
@@ -39,7 +39,7 @@ def add_rows(
     settings = row_format.settings
     segments = _segments_of(batches, tokenizer, row_format, counts)
     if settings.shuffle_seed is not None:
-        segments = shuffled(segments)
+        segments = shuffle_rows(segments)
     rows: Iterable[tuple[int, pa.Table]]
     if settings.layout == "packed":
         rows = ((settings.longest_row, table) for table in pack_segments(segments, settings.longest_row))

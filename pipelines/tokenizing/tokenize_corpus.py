@@ -18,7 +18,7 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, Task, carried_schema, find_files
 from pipelines.reading.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
 from pipelines.reading.documents import read_task
-from pipelines.reading.mixing import mixed, sources_of
+from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 from pipelines.running.outcome import Outcome
 from pipelines.running.runners import PipelineFailed, run_pipeline
@@ -144,7 +144,7 @@ def _tokenize(
                 beam_args,
             )
     manifest = _finish(output, plan, project.corpus, duplicates, _vocabulary(tokenizer, row_format), lock)
-    num_bytes = sum(extent.num_bytes for task in todo.values() for extent in task)
+    num_bytes = sum(file_slice.num_bytes for task in todo.values() for file_slice in task)
     _show_summary(manifest, num_bytes, time.perf_counter() - started)
     return Tokenized(Outcome.DONE, len(tasks), num_bytes, plan.changes, manifest)
 
@@ -289,7 +289,7 @@ def tokenize_task(name: str, key: str, task: Task, corpus: Corpus, tokenizer: To
         with Quarantine(corpus, counts, output.quarantine_path) as quarantine:
             left_out = LeftOut.read(corpus, files.join(row_format.settings.output, DUPLICATES_FOLDER), name)
             documents = read_task(task, corpus, counts, row_format.settings.carry, quarantine)
-            batches = mixed(left_out.filter(documents, counts), corpus, counts)
+            batches = repeat_by_weight(left_out.filter(documents, counts), corpus, counts)
             add_rows(batches, tokenizer, row_format, output, counts)
         output.finish(counts, key, left_out.fingerprint, quarantine.has_file)
 
@@ -348,7 +348,7 @@ def _finish(
 @contextmanager
 def _shown_progress(shown: bool, output: str, tasks: dict[str, Task]) -> Iterator[None]:
     """Shows how much of the text is done, by the entries of finished tasks: that works on any runner."""
-    sizes = {entry_path(output, name): sum(extent.num_bytes for extent in task) for name, task in tasks.items()}
+    sizes = {entry_path(output, name): sum(file_slice.num_bytes for file_slice in task) for name, task in tasks.items()}
     bar = Progress(
         TextColumn("tokenizing"),
         BarColumn(),

@@ -138,7 +138,7 @@ def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: Words, set
 
 
 def _num_bytes(part: Iterable[Any]) -> int:
-    return sum(extent.num_bytes for extent in part)
+    return sum(file_slice.num_bytes for file_slice in part)
 
 
 def _drawn(first: int, count: int, one_in: int) -> Int64s:

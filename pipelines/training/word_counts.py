@@ -18,7 +18,7 @@ from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, add_up,
 from pipelines.reading.corpus import Task
 from pipelines.reading.deduplicate import DUPLICATES_FOLDER, LeftOut, task_name
 from pipelines.reading.documents import read_corpus, read_task
-from pipelines.reading.mixing import mixed, sources_of
+from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 from pipelines.settings.project import Corpus
 from pipelines.storage import files
@@ -76,13 +76,13 @@ class _CountTask(beam.DoFn):
         with Quarantine(self._corpus, totals, temporary) as quarantine:
             left_out = LeftOut.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), task_name(task))
             documents = read_task(task, self._corpus, totals, quarantine=quarantine)
-            for batch in mixed(left_out.filter(documents, totals), self._corpus, totals):
+            for batch in repeat_by_weight(left_out.filter(documents, totals), self._corpus, totals):
                 counter.add(batch.texts)
                 if len(counter) > _MOST_WORDS_HELD:
                     yield from self._partitions(counter)
         if quarantine.has_file:
             # By what the task is, so that a second attempt replaces the file of the first.
-            name = f"part-{fingerprint([asdict(extent) for extent in task])[:16]}.parquet"
+            name = f"part-{fingerprint([asdict(file_slice) for file_slice in task])[:16]}.parquet"
             files.publish([(temporary, files.join(self._folder, QUARANTINE_FOLDER, name))])
         yield from self._partitions(counter)
         totals["words"] = counter.num_words
@@ -177,7 +177,7 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
 def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
     """Returns the word counts of a corpus, counted in this process and held in its memory."""
     counter = WordCounter(words)
-    for batch in mixed(read_corpus(corpus), corpus, Counter()):
+    for batch in repeat_by_weight(read_corpus(corpus), corpus, Counter()):
         counter.add(batch.texts)
     return counter.take()
 

@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.reading.corpus import Extent, SourceFile, carried_schema, find_files, plan_tasks
+from pipelines.reading.corpus import FileSlice, SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import Batch, read_task
 from pipelines.settings.project import Corpus
 
@@ -510,19 +510,19 @@ def test_tasks_join_row_groups_and_files_in_order_and_cut_neither() -> None:
         SourceFile("e.parquet", "parquet", 999, "", ((9, 50), (1, 50))),
     ]
     assert plan_tasks(sources, 100) == [
-        (Extent("a.parquet", "parquet", (0, 2), 0, 80),),
-        (Extent("a.parquet", "parquet", (2, 3), 11, 40),),
-        (Extent("a.parquet", "parquet", (3, 4), 18, 300),),
-        (Extent("b.txt", "text", None, 0, 30),),
-        (Extent("c.jsonl", "jsonl", None, 0, 500),),
-        (Extent("e.parquet", "parquet", (0, 2), 0, 100),),
+        (FileSlice("a.parquet", "parquet", (0, 2), 0, 80),),
+        (FileSlice("a.parquet", "parquet", (2, 3), 11, 40),),
+        (FileSlice("a.parquet", "parquet", (3, 4), 18, 300),),
+        (FileSlice("b.txt", "text", None, 0, 30),),
+        (FileSlice("c.jsonl", "jsonl", None, 0, 500),),
+        (FileSlice("e.parquet", "parquet", (0, 2), 0, 100),),
     ]
     assert plan_tasks(sources, 10_000) == [
         (
-            Extent("a.parquet", "parquet", (0, 4), 0, 420),
-            Extent("b.txt", "text", None, 0, 30),
-            Extent("c.jsonl", "jsonl", None, 0, 500),
-            Extent("e.parquet", "parquet", (0, 2), 0, 100),
+            FileSlice("a.parquet", "parquet", (0, 4), 0, 420),
+            FileSlice("b.txt", "text", None, 0, 30),
+            FileSlice("c.jsonl", "jsonl", None, 0, 500),
+            FileSlice("e.parquet", "parquet", (0, 2), 0, 100),
         )
     ]
     assert plan_tasks([], 100) == []

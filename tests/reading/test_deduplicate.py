@@ -102,9 +102,9 @@ def test_the_first_in_file_and_row_order_stays(corpus: Path, tmp_path: Path, wor
 def test_how_files_are_divided_into_tasks_does_not_matter(corpus: Path, tmp_path: Path) -> None:
     settings = Corpus(files=(str(corpus),), deduplicate="exact")
     sources = find_files(settings)
-    extents = [extent for task in plan_tasks(sources, 1) for extent in task]
-    random.Random(3).shuffle(extents)
-    tasks = {f"t{n}": tuple(extents[n::4]) for n in range(4)}
+    file_slices = [file_slice for task in plan_tasks(sources, 1) for file_slice in task]
+    random.Random(3).shuffle(file_slices)
+    tasks = {f"t{n}": tuple(file_slices[n::4]) for n in range(4)}
     fingerprints = {source.path: source.fingerprint for source in sources}
     found = find_duplicates(tasks, fingerprints, settings, PLAIN, str(tmp_path), Run(workers=1))
     kept, left_out = first_places(corpus)
@@ -132,9 +132,11 @@ def test_workers_do_not_matter(corpus: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("num_parts", [2, 3, 64])
 def test_parts_of_the_hashes_make_up_the_whole(corpus: Path, tmp_path: Path, num_parts: int) -> None:
     tasks, _ = find(corpus, tmp_path)
-    order = sorted({extent.path for task in tasks.values() for extent in task})
+    order = sorted({file_slice.path for task in tasks.values() for file_slice in task})
     hashed = {
-        name: Hashes(next(tmp_path.glob(f"{name}-*.hashes")).name, tuple(order.index(extent.path) for extent in task))
+        name: Hashes(
+            next(tmp_path.glob(f"{name}-*.hashes")).name, tuple(order.index(file_slice.path) for file_slice in task)
+        )
         for name, task in tasks.items()
     }
 

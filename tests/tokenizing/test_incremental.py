@@ -121,8 +121,8 @@ def test_only_tasks_of_the_changed_file_are_done_anew(
     tokenize_corpus(settings)
     tasks = read_json(f"{output}/_plan.json")["tasks"]
     path = corpus / "b.parquet"
-    hit = {name for name, task in tasks.items() if any(extent["path"] == str(path) for extent in task)}
-    shared = {extent["path"] for name in hit for extent in tasks[name]}
+    hit = {name for name, task in tasks.items() if any(file_slice["path"] == str(path) for file_slice in task)}
+    shared = {file_slice["path"] for name in hit for file_slice in tasks[name]}
     assert len(shared) == 3, "tasks that hold parts of other files are what is to be tested"
     before = contents(output)
     write_file(path, documents(11))

@@ -14,7 +14,7 @@ import pytest
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines.loader import Batching, ShardBatches
-from pipelines.reading.corpus import Extent, SourceFile, Task, find_files, plan_tasks
+from pipelines.reading.corpus import FileSlice, SourceFile, Task, find_files, plan_tasks
 from pipelines.reading.order import copy_numbers, draw
 from pipelines.settings.project import BucketChoice, Corpus, Project, Run, Shards, TokenizerSettings, Train
 from pipelines.storage.manifest import read_json
@@ -298,16 +298,16 @@ def test_shuffled_row_groups_of_a_file_are_read_as_such() -> None:
     tasks = plan_tasks([source], 250, shuffle_seed=3)
 
     def groups(task: Task) -> list[int]:
-        return [group for extent in task for group in range(*(extent.row_groups or (0, 0)))]
+        return [group for file_slice in task for group in range(*(file_slice.row_groups or (0, 0)))]
 
     order = [group for task in tasks for group in groups(task)]
     assert sorted(order) == list(range(6))
     assert order != sorted(order)
-    for extent in (extent for task in tasks for extent in task):
-        assert extent.row_groups is not None
-        assert extent.first_row == 10 * extent.row_groups[0]
-        assert extent.num_bytes == 100 * (extent.row_groups[1] - extent.row_groups[0])
-    assert plan_tasks([source], 250) == [(Extent("a", "parquet", (n, n + 2), 10 * n, 200),) for n in (0, 2, 4)]
+    for file_slice in (file_slice for task in tasks for file_slice in task):
+        assert file_slice.row_groups is not None
+        assert file_slice.first_row == 10 * file_slice.row_groups[0]
+        assert file_slice.num_bytes == 100 * (file_slice.row_groups[1] - file_slice.row_groups[0])
+    assert plan_tasks([source], 250) == [(FileSlice("a", "parquet", (n, n + 2), 10 * n, 200),) for n in (0, 2, 4)]
 
 
 def test_draws_are_fixed_and_even() -> None:
