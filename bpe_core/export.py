@@ -95,7 +95,7 @@ def _compare(tokenizer: Tokenizer, read: Tokenizer, has_ids: bool) -> None:
         ids = zip(tokenizer.token_bytes(), read.token_bytes(), strict=False)
         first = next((id_ for id_, (ours, theirs) in enumerate(ids) if ours != theirs), read.vocab_size)
         raise NotExpressibleError(f"the file that was written is read with another token for the id {first}")
-    spelled = [tokenizer.alphabet.spelling(token) for token in tokens]
+    spelled = [tokenizer.alphabet.spell(token) for token in tokens]
     texts = [t.decode(errors="replace") if isinstance(t, bytes) else t.removesuffix("</w>") for t in spelled]
     sample = [*_SAMPLE, *texts]
     if has_ids:

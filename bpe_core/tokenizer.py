@@ -256,7 +256,7 @@ class Tokenizer:
         As `tokens`, bytes for kind `byte`, text for kind `char`.
         """
         _check_text(text)
-        return [self.alphabet.spelling(token) for token in self._encoder.tokenize(text)]
+        return [self.alphabet.spell(token) for token in self._encoder.tokenize(text)]
 
     def count_special(self, texts: pa.Array) -> Counter[str]:
         """Returns how often each special token is spelled out in texts."""
@@ -303,7 +303,7 @@ class Tokenizer:
     def tokens(self, ids: Iterable[int]) -> list[Any]:
         """Returns each id's token as it is spelled: bytes (kind `byte`) or text (kind `char`, special tokens)."""
         spelled = ((id_, self._token(id_)) for id_ in ids)
-        return [token.decode() if id_ in self._special else self.alphabet.spelling(token) for id_, token in spelled]
+        return [token.decode() if id_ in self._special else self.alphabet.spell(token) for id_, token in spelled]
 
     def _token(self, id_: int) -> bytes:
         try:

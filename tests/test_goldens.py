@@ -31,7 +31,7 @@ def test_low_lowest_newer_wider_learns_six_known_merges() -> None:
     merges = low_merges()
     assert merges[:] == [("e", "r"), ("er", "</w>"), ("l", "o"), ("lo", "w"), ("n", "e"), ("ne", "w")]
     assert len(merges.alphabet.symbols) == 11
-    assert sorted(str(merges.alphabet.spelling(symbol)) for symbol in merges.symbols) == [
+    assert sorted(str(merges.alphabet.spell(symbol)) for symbol in merges.symbols) == [
         *("</w>", "d", "e", "er", "er</w>", "i", "l", "lo", "low"),
         *("n", "ne", "new", "o", "r", "s", "t", "w"),
     ]

@@ -53,7 +53,7 @@ def blank_words() -> Words:
 
 def symbol_of(merges: Merges, index: int) -> slow.Symbol:
     symbol = merges.symbols[index]
-    return merges.alphabet.visible(symbol), merges.alphabet.kind == "char" and symbol.endswith(MARKER)
+    return merges.alphabet.write_out_marker(symbol), merges.alphabet.kind == "char" and symbol.endswith(MARKER)
 
 
 def slow_merges(merges: Merges) -> list[tuple[slow.Symbol, slow.Symbol]]:

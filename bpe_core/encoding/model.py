@@ -10,7 +10,7 @@ import numpy as np
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.word_merging import RankedBy
 from bpe_core.kernels import Int32s
-from bpe_core.merging.alphabet import BYTES, MARKER, Alphabet, Kind, check_choice
+from bpe_core.merging.alphabet import BYTE_ALPHABET, MARKER, Alphabet, Kind, check_choice
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, Words, repair_surrogates
 
@@ -160,7 +160,7 @@ def _order(merges: Merges, vocab_order: VocabOrder) -> list[int]:
             range(len(merges.symbols)),
             key=lambda symbol: (
                 kind == "char" and merges.symbols[symbol] == MARKER,
-                merges.alphabet.visible(merges.symbols[symbol]),
+                merges.alphabet.write_out_marker(merges.symbols[symbol]),
                 merges.symbols[symbol],
             ),
         )
@@ -169,7 +169,7 @@ def _order(merges: Merges, vocab_order: VocabOrder) -> list[int]:
             raise ValueError("vocab_order gpt2 is an order of bytes; for kind char choose merges or sorted")
         return [*range(num_bases), *learned]
     if kind == "byte":
-        return [*sorted(range(num_bases), key=lambda symbol: BYTES.symbols[symbol]), *learned]
+        return [*sorted(range(num_bases), key=lambda symbol: BYTE_ALPHABET.symbols[symbol]), *learned]
     return [*range(num_bases), *learned]
 
 

@@ -16,7 +16,7 @@ from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, make_pre_tokenizer
 from bpe_core.formats.ranks import as_merges, check_as_ranks, unreachable
 from bpe_core.formats.tokenizer_json import read_tokenizer_json
-from bpe_core.merging.alphabet import BYTE_TO_CHARACTER, BYTES, MARKER, Alphabet, Placement
+from bpe_core.merging.alphabet import BYTE_ALPHABET, BYTE_TO_CHARACTER, MARKER, Alphabet, Placement
 from bpe_core.pretokenize.pre_tokenizer import Normalization
 
 _END_OF_WORD = "</w>"
@@ -57,7 +57,7 @@ def read_tiktoken(
     tokens = _by_id(
         {**ranks, **{spelling.encode(): id_ for spelling, id_ in special.items()}}, len(ranks) + len(special)
     )
-    missing = [byte for byte in BYTES.symbols if byte not in ranks]
+    missing = [byte for byte in BYTE_ALPHABET.symbols if byte not in ranks]
     if missing:
         raise ValueError(f"the byte {missing[0]!r} is not among the tokens; texts with it could not be encoded")
     # Every two tokens that spell a third are a merge.
@@ -69,7 +69,7 @@ def read_tiktoken(
     ]
     return Model(
         make_pre_tokenizer("byte", pattern, unicode),
-        BYTES,
+        BYTE_ALPHABET,
         tokens,
         np.array(merges, np.int32).reshape(-1, 3),
         {},

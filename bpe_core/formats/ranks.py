@@ -105,7 +105,7 @@ def last_merges(model: Model) -> Int32s:
         }
         base_ids = _base_ids(model)
         for id_ in made[num_merges > 1].tolist():
-            parts[id_] = _last_parts(model.alphabet.base_symbols(model.tokens[id_]), base_ids, by_pair)
+            parts[id_] = _last_parts(model.alphabet.split_symbol(model.tokens[id_]), base_ids, by_pair)
     parts[list(unreachable_ids(model))] = -1
     return parts
 

@@ -24,8 +24,8 @@ from bpe_core.formats.hugging_face_steps import (
 )
 from bpe_core.kernels import Int32s
 from bpe_core.merging.alphabet import (
+    BYTE_ALPHABET,
     BYTE_TO_CHARACTER,
-    BYTES,
     CHARACTER_TO_BYTE,
     MARKER,
     Alphabet,
@@ -176,7 +176,7 @@ def _spellings(model: Model) -> list[str]:
         elif alphabet.kind == "byte":
             spelled.append("".join(BYTE_TO_CHARACTER[byte] for byte in token))
         else:
-            spelled.append(str(alphabet.spelling(token)))
+            spelled.append(str(alphabet.spell(token)))
     return spelled
 
 
@@ -258,8 +258,8 @@ def _read_hugging_face(content: dict[str, Any]) -> Model:
     special = set(added_ids.values())
     if suffix is None:
         tokens = [s.encode() if id_ in special else _bytes_of(s) for id_, s in enumerate(spelled)]
-        alphabet = BYTES
-        missing = set(BYTES.symbols) - set(tokens)
+        alphabet = BYTE_ALPHABET
+        missing = set(BYTE_ALPHABET.symbols) - set(tokens)
         if missing:
             raise ValueError(f"model.vocab lacks the byte {sorted(missing)[0]!r}; texts with it could not be encoded")
     else:
@@ -339,7 +339,7 @@ def _read_own(content: dict[str, Any]) -> Model:
             tokens.append(_bytes_of(spelling))
         else:
             tokens.append(spelling.encode())
-    alphabet = _characters(tokens, special, suffix, placement) if kind == "char" else BYTES
+    alphabet = _characters(tokens, special, suffix, placement) if kind == "char" else BYTE_ALPHABET
     rows = _entry(content, "merges")
     if any(len(row) != 3 for row in rows):
         raise ValueError("merges are not rows of three ids: left, right, and what they make")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bpe_core.formats.ranks import last_merges, unreachable_ids
 from bpe_core.kernels import Int64s
-from bpe_core.merging.alphabet import MARKER, word_arrays
+from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from bpe_core.tokenizer import Tokenizer
 
 KNOWN_SPECIAL_TOKENS = (
@@ -121,7 +121,7 @@ def audit_tokens(
         num_listed: how many of the longest, and of the likely under-trained, are listed.
 
     Raises:
-        ValueError: counts of another shape; see `word_arrays` and `least_counted`.
+        ValueError: counts of another shape; see `word_counts_to_arrays` and `least_counted`.
     """
     findings: list[Finding] = []
     if word_counts is not None:
@@ -159,9 +159,9 @@ def token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | di
     down from each token to the two that it is merged from. Characters without a symbol count as `unk`.
 
     Raises:
-        ValueError: as in `word_arrays`; a character without a symbol, when there is no `unk` token.
+        ValueError: as in `word_counts_to_arrays`; a character without a symbol, when there is no `unk` token.
     """
-    words, counts = word_arrays(word_counts)
+    words, counts = word_counts_to_arrays(word_counts)
     encoded = tokenizer.encode_words(words)
     ids = encoded.values.to_numpy()
     lengths = np.diff(encoded.offsets.to_numpy())
@@ -293,7 +293,7 @@ def special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
 def longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
     """Returns the longest tokens, the longest first."""
     tokens = tokenizer.model.tokens
-    sizes = np.array([tokenizer.alphabet.length(token) for token in tokens])
+    sizes = np.array([tokenizer.alphabet.measure_length(token) for token in tokens])
     chosen = _in_words(tokenizer, np.argsort(-sizes, kind="stable"))
     return _by_figure(tokenizer, chosen[:num_listed], sizes)
 
@@ -315,7 +315,7 @@ def twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
 
 def readable(tokenizer: Tokenizer, id_: int) -> str:
     """Returns a token as people read it: bytes that are not UTF-8, and what cannot be printed, as escapes."""
-    token = tokenizer.alphabet.visible(tokenizer.model.tokens[id_])
+    token = tokenizer.alphabet.write_out_marker(tokenizer.model.tokens[id_])
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode() for c in token.decode(errors="backslashreplace")
     )

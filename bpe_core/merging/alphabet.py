@@ -22,7 +22,7 @@ MARKER = b"\xff"
 """The end-of-word marker inside a symbol of kind `char`."""
 
 _NUM_CODE_POINTS = 0x110000
-_MOST = int(np.iinfo(np.int64).max)
+_MAX_INT64 = int(np.iinfo(np.int64).max)
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
@@ -64,19 +64,19 @@ class Alphabet:
     end_of_word: str | None = None
     placement: Placement = "apart"
 
-    def spelling(self, symbol: bytes) -> bytes | str:
+    def spell(self, symbol: bytes) -> bytes | str:
         """Returns the symbol as people read it: bytes for kind `byte`, else text with the marker written out."""
         if self.kind == "byte":
             return symbol
-        return self.visible(symbol).decode()
+        return self.write_out_marker(symbol).decode()
 
-    def visible(self, symbol: bytes) -> bytes:
+    def write_out_marker(self, symbol: bytes) -> bytes:
         """Returns the symbol's bytes with the marker written out; two different symbols may look alike."""
         if self.end_of_word is None or not symbol.endswith(MARKER):
             return symbol
         return symbol[:-1] + self.end_of_word.encode()
 
-    def base_symbols(self, symbol: bytes) -> list[bytes]:
+    def split_symbol(self, symbol: bytes) -> list[bytes]:
         """Returns the base symbols that a symbol is made of."""
         if self.kind == "byte":
             return [bytes([byte]) for byte in symbol]
@@ -87,12 +87,12 @@ class Alphabet:
             return [*characters, MARKER]
         return [*characters[:-1], characters[-1] + MARKER]
 
-    def length(self, symbol: bytes) -> int:
+    def measure_length(self, symbol: bytes) -> int:
         """Returns what `max_token_length` measures: bytes, or characters without the marker."""
         return len(symbol) if self.kind == "byte" else len(symbol.removesuffix(MARKER).decode())
 
 
-BYTES = Alphabet("byte", tuple(bytes([byte]) for byte in GPT2_BYTE_ORDER))
+BYTE_ALPHABET = Alphabet("byte", tuple(bytes([byte]) for byte in GPT2_BYTE_ORDER))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def spell_in_bytes(words: pa.LargeBinaryArray, counts: Int64s) -> SpelledWords:
     data, starts = flat_bytes(words)
     rank = np.empty(256, np.int32)
     rank[list(GPT2_BYTE_ORDER)] = np.arange(256, dtype=np.int32)
-    return SpelledWords(BYTES, rank[data], starts, counts)
+    return SpelledWords(BYTE_ALPHABET, rank[data], starts, counts)
 
 
 def spell_in_characters(
@@ -165,7 +165,7 @@ def spell_in_characters(
         glued[last] = [rank_of[chr(character).encode("utf-8") + MARKER] for character in last]
         spelled = rank[code_points]
         spelled[ends - 1] = glued[code_points[ends - 1]]
-    spelled, starts, word_of = _cut_at_gaps(spelled, lengths)
+    spelled, starts, word_of = _split_at_dropped(spelled, lengths)
     return SpelledWords(
         Alphabet("char", tuple(symbols), end_of_word, placement),
         spelled,
@@ -175,7 +175,7 @@ def spell_in_characters(
     )
 
 
-def _cut_at_gaps(spelled: Int32s, lengths: Int64s) -> tuple[Int32s, Int64s, Int64s]:
+def _split_at_dropped(spelled: Int32s, lengths: Int64s) -> tuple[Int32s, Int64s, Int64s]:
     """Cuts words at symbols below zero; returns the symbols left, the words' starts, and the old word of each."""
     word_of_symbol = np.repeat(np.arange(lengths.size), lengths)
     kept = spelled >= 0
@@ -185,7 +185,9 @@ def _cut_at_gaps(spelled: Int32s, lengths: Int64s) -> tuple[Int32s, Int64s, Int6
     return spelled, np.append(first, spelled.size).astype(np.int64), word_of_symbol[first]
 
 
-def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tuple[pa.LargeBinaryArray, Int64s]:
+def word_counts_to_arrays(
+    word_counts: pa.Table | dict[str, int] | dict[bytes, int],
+) -> tuple[pa.LargeBinaryArray, Int64s]:
     """Returns a table of words (columns `word`, `count`), or a dict, as an array of words and their counts (int64).
 
     The order stays. Empty words and counts of 0 are left out.
@@ -198,7 +200,7 @@ def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tu
         keys: Sequence[bytes] = [word.encode() if isinstance(word, str) else word for word in word_counts]
         words = pa.array(keys, pa.large_binary())
         given = np.array(list(word_counts.values()))
-        if given.size and (given.dtype.kind not in "iu" or int(given.max()) > _MOST):
+        if given.size and (given.dtype.kind not in "iu" or int(given.max()) > _MAX_INT64):
             raise ValueError(f"counts are {given.dtype}, as {given[0]!r}; give whole numbers of up to 64 bits")
         counts = given.astype(np.int64)
     else:
@@ -217,9 +219,9 @@ def word_arrays(word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> tu
         worst = int(counts.argmin())
         raise ValueError(f"the word {words[worst].as_py()!r} has the count {counts[worst]}; counts are 0 or more")
     lengths = pc.binary_length(words).to_numpy(zero_copy_only=False)
-    if counts.size and int(counts.max()) * int(lengths.sum(dtype=np.int64)) > _MOST:
+    if counts.size and int(counts.max()) * int(lengths.sum(dtype=np.int64)) > _MAX_INT64:
         total = sum(map(operator.mul, counts.tolist(), lengths.tolist()))
-        if total > _MOST:
+        if total > _MAX_INT64:
             raise ValueError(
                 f"the words make up {total:,} bytes, more than 64 bits count; divide all counts by one number"
             )

@@ -16,10 +16,10 @@ from bpe_core.merging.state import (
     NUM_PAIRS,
     Heap,
     Int,
-    Pairs,
+    LaidOutWords,
+    PairTable,
     Rules,
-    Symbols,
-    Words,
+    SymbolTable,
 )
 
 SMALLER_PAIR, LEXICOGRAPHIC, FIRST_SEEN, LARGER_PAIR = range(4)
@@ -29,7 +29,7 @@ _NOWHERE = int(np.iinfo(np.int64).max)
 
 
 @lean_part
-def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
+def _compare_spellings(a: Int, b: Int, symbols: SymbolTable) -> Int:
     if a == b:
         return 0
     start_a, start_b = symbols.start[a], symbols.start[b]
@@ -44,7 +44,7 @@ def _compare_spellings(a: Int, b: Int, symbols: Symbols) -> Int:
 
 
 @lean_part
-def _comes_first(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: Symbols) -> Any:
+def _is_before(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: SymbolTable) -> Any:
     """Whether heap entry `a` is merged before heap entry `b`."""
     if heap.total[a] != heap.total[b]:
         return heap.total[a] > heap.total[b]
@@ -70,21 +70,21 @@ def _swap(heap: Heap, a: Int, b: Int) -> None:
 
 @lean_part
 def _push(
-    heap: Heap, size: Int, pair: Int, count: Int, position: Int, key: Int64s, rules: Rules, symbols: Symbols
+    heap: Heap, size: Int, pair: Int, count: Int, position: Int, key: Int64s, rules: Rules, symbols: SymbolTable
 ) -> None:
     """Adds an entry to a heap of `size` entries that has room for one more."""
     heap.pair[size], heap.total[size], heap.position[size] = pair, count, position
     child = size
     while child > 0:
         parent = (child - 1) >> 1
-        if not _comes_first(child, parent, heap, key, rules, symbols):
+        if not _is_before(child, parent, heap, key, rules, symbols):
             break
         _swap(heap, child, parent)
         child = parent
 
 
 @lean_part
-def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Symbols) -> None:
+def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: SymbolTable) -> None:
     """Takes the best entry off a heap of `size` entries; it is left in the slot behind the heap's new end."""
     last, parent = size - 1, np.int64(0)
     _swap(heap, parent, last)
@@ -92,16 +92,16 @@ def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Sym
         best = 2 * parent + 1
         if best >= last:
             break
-        if best + 1 < last and _comes_first(best + 1, best, heap, key, rules, symbols):
+        if best + 1 < last and _is_before(best + 1, best, heap, key, rules, symbols):
             best += 1
-        if not _comes_first(best, parent, heap, key, rules, symbols):
+        if not _is_before(best, parent, heap, key, rules, symbols):
             break
         _swap(heap, parent, best)
         parent = best
 
 
 @lean_part
-def _byte_at(at: Int, left: Int, right: Int, symbols: Symbols) -> Any:
+def _get_byte(at: Int, left: Int, right: Int, symbols: SymbolTable) -> Any:
     """Returns a byte of what two symbols spell together."""
     place = symbols.start[left] + at
     if place >= symbols.start[left + 1]:
@@ -110,17 +110,17 @@ def _byte_at(at: Int, left: Int, right: Int, symbols: Symbols) -> Any:
 
 
 @lean_part
-def _breaks_a_character(size: Int, left: Int, right: Int, symbols: Symbols) -> Any:
+def _breaks_a_character(size: Int, left: Int, right: Int, symbols: SymbolTable) -> Any:
     """Whether the bytes of two symbols hold part of a UTF-8 character and anything beyond that character."""
     at = np.int64(0)
     while at < size:
-        lead = _byte_at(at, left, right, symbols)
+        lead = _get_byte(at, left, right, symbols)
         width = 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
         starts_before = 0x80 <= lead < 0xC0
         # A character that starts before these bytes must hold them all.
         stop = size if starts_before else min(at + width, size)
         for i in range(at + 1, stop):
-            if not 0x80 <= _byte_at(i, left, right, symbols) < 0xC0:
+            if not 0x80 <= _get_byte(i, left, right, symbols) < 0xC0:
                 return True
         if starts_before:
             return size > 3
@@ -131,13 +131,13 @@ def _breaks_a_character(size: Int, left: Int, right: Int, symbols: Symbols) -> A
 
 
 @lean_part
-def _is_forbidden(size: Int, left: Int, right: Int, symbols: Symbols, rules: Rules) -> Any:
+def _is_forbidden(size: Int, left: Int, right: Int, symbols: SymbolTable, rules: Rules) -> Any:
     """Whether two symbols together spell one of the forbidden spellings."""
     for f in range(rules.forbidden_start.size - 1):
         start, stop = rules.forbidden_start[f], rules.forbidden_start[f + 1]
         at = start
         if stop - start == size:
-            while at < stop and _byte_at(at - start, left, right, symbols) == rules.forbidden[at]:
+            while at < stop and _get_byte(at - start, left, right, symbols) == rules.forbidden[at]:
                 at += 1
             if at == stop:
                 return True
@@ -145,7 +145,7 @@ def _is_forbidden(size: Int, left: Int, right: Int, symbols: Symbols, rules: Rul
 
 
 @lean_part
-def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
+def is_allowed(pair: Int, pairs: PairTable, symbols: SymbolTable, rules: Rules) -> Any:
     """Whether the rules allow the symbol that this pair would make."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     if symbols.length[left] + symbols.length[right] > rules.max_token_length:
@@ -157,7 +157,7 @@ def may_merge(pair: Int, pairs: Pairs, symbols: Symbols, rules: Rules) -> Any:
 
 
 @lean_part
-def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) -> Int:
+def _find_first_position(pair: Int, pairs: PairTable, words: LaidOutWords, num_bases: Int32s) -> Int:
     """Returns the first place where the pair stands."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
     while pairs.cursor[pair] < pairs.list_size[pair]:
@@ -169,17 +169,21 @@ def _first_position(pair: Int, pairs: Pairs, words: Words, num_bases: Int32s) ->
 
 
 @lean_part
-def push_pair(pair: Int, state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
+def push_pair(
+    pair: Int, state: Int64s, words: LaidOutWords, symbols: SymbolTable, pairs: PairTable, heap: Heap, rules: Rules
+) -> None:
     """Adds a pair to the heap as it stands now; there is room."""
     position = np.int64(0)
     if rules.ties == FIRST_SEEN:
-        position = _first_position(pair, pairs, words, symbols.num_bases)
+        position = _find_first_position(pair, pairs, words, symbols.num_bases)
     _push(heap, state[HEAP_SIZE], pair, pairs.total[pair], position, pairs.key, rules, symbols)
     state[HEAP_SIZE] += 1
 
 
 @lean_part
-def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> None:
+def fill_heap(
+    state: Int64s, words: LaidOutWords, symbols: SymbolTable, pairs: PairTable, heap: Heap, rules: Rules
+) -> None:
     """Lowers the floor and puts the pairs between on the heap, which is empty; some may be allowed to merge.
 
     Where the heap has no room for them, nothing happens but that `state` says how much they need.
@@ -197,12 +201,14 @@ def fill_heap(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap:
         return
     state[FLOOR] = floor
     for pair in range(state[NUM_PAIRS]):
-        if floor <= total[pair] < ceiling and may_merge(pair, pairs, symbols, rules):
+        if floor <= total[pair] < ceiling and is_allowed(pair, pairs, symbols, rules):
             push_pair(pair, state, words, symbols, pairs, heap, rules)
 
 
 @lean_part
-def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap: Heap, rules: Rules) -> Int:
+def pop_next_pair(
+    state: Int64s, words: LaidOutWords, symbols: SymbolTable, pairs: PairTable, heap: Heap, rules: Rules
+) -> Int:
     """Takes the pair to merge next off the heap; returns -1 when the heap is empty.
 
     Counts only fall and first positions only move on while an entry waits: a rise pushes a fresh entry. So an entry
@@ -214,7 +220,7 @@ def next_pair(state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, heap:
         now = pairs.total[pair]
         is_fresh = now == then
         if is_fresh and rules.ties == FIRST_SEEN:
-            is_fresh = _first_position(pair, pairs, words, symbols.num_bases) == position
+            is_fresh = _find_first_position(pair, pairs, words, symbols.num_bases) == position
         _remove_first(heap, state[HEAP_SIZE], pairs.key, rules, symbols)
         state[HEAP_SIZE] -= 1
         if is_fresh:

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from bpe_core.kernels import EMPTY, Int32s, Int64s, table_size, with_capacity
 from bpe_core.merging.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.merging.candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
-from bpe_core.merging.pairs import counted, laid_out, more_pairs
+from bpe_core.merging.pairs import count_pairs, lay_out_words, with_capacity_for_pairs
 from bpe_core.merging.state import (
     ENDED,
     ENDED_NO_PAIRS,
     ENDED_SIZE,
     FLOOR,
-    MOST_PLACES,
+    MAX_PLACES,
     NEED_HEAP,
     NEED_LISTED,
     NEED_PAIRS,
@@ -29,13 +29,13 @@ from bpe_core.merging.state import (
     NUM_SCALARS,
     NUM_SYMBOLS,
     RUNNING,
-    Done,
     Heap,
+    MergeLog,
     Rules,
-    Symbols,
-    symbol_slot,
+    SymbolTable,
+    find_symbol_slot,
 )
-from bpe_core.merging.step import Seen, merge_until, new_neighbours
+from bpe_core.merging.step import SeenNeighbours, make_neighbours, merge_until
 
 Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 """Which of several pairs with the same count is merged first.
@@ -78,7 +78,7 @@ class LoopResult(NamedTuple):
     ended_by: EndedBy
 
 
-_Arrays = TypeVar("_Arrays", Done, Heap, Seen)
+_Arrays = TypeVar("_Arrays", MergeLog, Heap, SeenNeighbours)
 
 OnProgress = Callable[[Progress, "MergeLoop"], None]
 
@@ -107,7 +107,7 @@ class MergeLoop:
                 f"alone has {num_bases}. Raise vocab_size, or keep fewer characters with limit_alphabet (kind char)."
             )
         for spelling in forbidden:
-            if spelling in map(alphabet.visible, alphabet.symbols):
+            if spelling in map(alphabet.write_out_marker, alphabet.symbols):
                 raise ValueError(f"the special token {spelling!r} is also a base symbol; give it another spelling")
         self.max_merges = max_merges if max_merges is not None else (max_symbols or 0) - num_bases
         self._counts_merges = max_merges is not None
@@ -115,26 +115,26 @@ class MergeLoop:
         self._max_symbols = num_bases + self.max_merges
         self._num_words = words.counts.size
         num_places = words.symbols.size + self._num_words + 1
-        if num_places > MOST_PLACES:
+        if num_places > MAX_PLACES:
             raise ValueError(
                 f"{self._num_words:,} different words of {words.symbols.size:,} symbols in all are more than the merge "
-                f"loop holds ({MOST_PLACES:,}). Leave out rare words with train.min_count"
+                f"loop holds ({MAX_PLACES:,}). Leave out rare words with train.min_count"
             )
         # Where the order of the words decides nothing, those of one count stand together: few counts to look up.
         by_count = np.argsort(-words.counts, kind="stable") if ties != "first-seen" else np.arange(self._num_words)
-        self._words = laid_out(words.symbols, words.starts, words.counts, by_count)
-        self._forced = _forced_keys(resume_from, num_bases)
+        self._words = lay_out_words(words.symbols, words.starts, words.counts, by_count)
+        self._forced = _make_forced_keys(resume_from, num_bases)
         # Every merge shortens the words, so there are fewer merges than symbols in them.
         room = min(self.max_merges, words.symbols.size) + self._forced.size
-        self._symbols = _base_symbols(alphabet, num_bases + room)
+        self._symbols = _make_base_symbols(alphabet, num_bases + room)
         self._state = np.zeros(NUM_SCALARS, np.int64)
         self._state[NUM_SYMBOLS] = num_bases
         self._state[FLOOR] = np.iinfo(np.int64).max
-        self._pairs = counted(self._words, num_bases, self._state)
+        self._pairs = count_pairs(self._words, num_bases, self._state)
         self._heap = Heap(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64))
-        self._seen = Seen(np.empty(0, np.int32), np.empty(0, np.uint32))
-        self._done = _room_for_merges(room)
-        self._near = new_neighbours(num_bases + room)
+        self._seen = SeenNeighbours(np.empty(0, np.int32), np.empty(0, np.uint32))
+        self._done = _make_merge_log(room)
+        self._near = make_neighbours(num_bases + room)
         self._rules = Rules(
             _TIE_CODES[ties],
             max(1, min_frequency),
@@ -151,7 +151,7 @@ class MergeLoop:
     def size(self) -> dict[str, int]:
         """How much there is to work on: different words, the symbols in them, different pairs, and bytes held.
 
-        `most_list_bytes` bounds the lists of each pair's places, which are most of what is held in the end: a merge
+        `max_list_bytes` bounds the lists of each pair's places, which are most of what is held in the end: a merge
         leaves its word one symbol less and adds to two lists at most. (Only merges that spell an older symbol add
         more.)
         """
@@ -163,10 +163,10 @@ class MergeLoop:
             "symbols": num_symbols,
             "pairs": int(self._state[NUM_PAIRS]),
             "bytes": sum(array.nbytes for array in arrays),
-            "most_list_bytes": 4 * (int(self._state[NUM_LISTED]) + 2 * num_merged),
+            "max_list_bytes": 4 * (int(self._state[NUM_LISTED]) + 2 * num_merged),
         }
 
-    def pairs(self) -> Int32s:
+    def copy_pairs(self) -> Int32s:
         """Returns the merges so far as symbols: int32, shape `(merges, 2)`; what `resume_from` takes."""
         return np.stack([self._done.left[: len(self)], self._done.right[: len(self)]], axis=1)
 
@@ -181,7 +181,7 @@ class MergeLoop:
                 stop_at = min(stop_at, max(self.max_merges, self._forced.size))
             if len(self) < self._forced.size:
                 stop_at = min(stop_at, self._forced.size)
-            self._done = _with_room(self._done, stop_at)
+            self._done = _grow_arrays(self._done, stop_at)
             started = time.perf_counter()
             before = len(self)
             self._merge_until(stop_at)
@@ -212,14 +212,14 @@ class MergeLoop:
     def _make_room(self) -> None:
         need = self._state
         self._symbols = self._symbols._replace(spelling=with_capacity(self._symbols.spelling, need[NEED_SPELLING]))
-        self._seen = _with_room(self._seen, need[NEED_SEEN])
-        self._pairs = more_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
+        self._seen = _grow_arrays(self._seen, need[NEED_SEEN])
+        self._pairs = with_capacity_for_pairs(self._pairs, need[NUM_PAIRS], need[NEED_PAIRS])
         self._pairs = self._pairs._replace(listed=with_capacity(self._pairs.listed, need[NEED_LISTED]))
-        self._heap = _with_room(self._heap, need[NEED_HEAP])
+        self._heap = _grow_arrays(self._heap, need[NEED_HEAP])
 
     def _progress(self) -> Progress:
         last = len(self) - 1
-        left, right = (self._spelling(int(side[last])) for side in (self._done.left, self._done.right))
+        left, right = (self._spell(int(side[last])) for side in (self._done.left, self._done.right))
         return Progress(len(self), self.max_merges, (left, right), int(self._done.total[last]))
 
     def _symbol(self, symbol: int) -> bytes:
@@ -228,10 +228,10 @@ class MergeLoop:
             return visible
         return visible.removesuffix((self._alphabet.end_of_word or "").encode()) + MARKER
 
-    def _spelling(self, symbol: int) -> bytes | str:
-        return self._alphabet.spelling(self._symbol(symbol))
+    def _spell(self, symbol: int) -> bytes | str:
+        return self._alphabet.spell(self._symbol(symbol))
 
-    def result(self) -> LoopResult:
+    def make_result(self) -> LoopResult:
         """Returns what was learned so far."""
         made = len(self)
         ended_by: EndedBy = "size"
@@ -242,11 +242,11 @@ class MergeLoop:
         return LoopResult(left, right, merged, self._done.total[:made].copy(), symbols, ended_by)
 
 
-def _with_room(arrays: _Arrays, size: int) -> _Arrays:
+def _grow_arrays(arrays: _Arrays, size: int) -> _Arrays:
     return type(arrays)(*(with_capacity(array, size) for array in arrays))
 
 
-def _forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:
+def _make_forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:
     sides = np.asarray(pairs, np.int64).reshape(-1, 2)
     limit = num_bases + np.arange(len(sides))
     if ((sides < 0) | (sides >= limit[:, None])).any():
@@ -254,12 +254,12 @@ def _forced_keys(pairs: npt.ArrayLike, num_bases: int) -> Int64s:
     return (sides[:, 0] << 32) | sides[:, 1]
 
 
-def _base_symbols(alphabet: Alphabet, capacity: int) -> Symbols:
-    visible = [alphabet.visible(symbol) for symbol in alphabet.symbols]
+def _make_base_symbols(alphabet: Alphabet, capacity: int) -> SymbolTable:
+    visible = [alphabet.write_out_marker(symbol) for symbol in alphabet.symbols]
     marked = [alphabet.kind == "char" and symbol.endswith(MARKER) for symbol in alphabet.symbols]
     start = np.zeros(capacity + 1, np.int64)
     start[1 : len(visible) + 1] = np.cumsum([len(spelling) for spelling in visible])
-    symbols = Symbols(
+    symbols = SymbolTable(
         np.frombuffer(b"".join(visible), np.uint8).copy(),
         start,
         np.zeros(capacity, np.uint8),
@@ -268,12 +268,12 @@ def _base_symbols(alphabet: Alphabet, capacity: int) -> Symbols:
         np.full(table_size(capacity), EMPTY, np.int64),
     )
     symbols.has_marker[: len(marked)] = marked
-    symbols.length[: len(visible)] = [alphabet.length(symbol) for symbol in alphabet.symbols]
+    symbols.length[: len(visible)] = [alphabet.measure_length(symbol) for symbol in alphabet.symbols]
     for index in range(len(visible)):
-        symbols.slots[symbol_slot(index, symbols)] = index
+        symbols.slots[find_symbol_slot(index, symbols)] = index
     return symbols
 
 
-def _room_for_merges(size: int) -> Done:
+def _make_merge_log(size: int) -> MergeLog:
     left, right, merged = (np.empty(size, np.int32) for _ in range(3))
-    return Done(left, right, merged, np.empty(size, np.int64))
+    return MergeLog(left, right, merged, np.empty(size, np.int64))

@@ -24,7 +24,7 @@ from bpe_core.merging.alphabet import (
     check_choice,
     spell_in_bytes,
     spell_in_characters,
-    word_arrays,
+    word_counts_to_arrays,
 )
 from bpe_core.merging.loop import EndedBy, MergeLoop, OnProgress, Ties
 
@@ -57,7 +57,7 @@ class Merges(Sequence[Pair]):
     _spellings: list[bytes | str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_spellings", [self.alphabet.spelling(symbol) for symbol in self.symbols])
+        object.__setattr__(self, "_spellings", [self.alphabet.spell(symbol) for symbol in self.symbols])
 
     def __len__(self) -> int:
         return len(self.left)
@@ -106,8 +106,8 @@ def learn_merges(
         limit_alphabet: how many different characters to keep (kind `char`).
         whole_characters: a merge may not join part of a UTF-8 character with anything beyond it (kind `byte`).
         special_tokens: spellings that no merge may make; they count in `vocab_size`.
-        resume_from: `MergeLoop.pairs()` of an earlier, shorter run over the same words; these merges are made again
-            without being chosen again.
+        resume_from: `MergeLoop.copy_pairs()` of an earlier, shorter run over the same words; these merges are
+            made again without being chosen again.
         on_progress: called before the first merge and then a few times a second.
 
     Fewer merges than asked come back when pairs run out; `Merges.ended_by` says so.
@@ -124,7 +124,7 @@ def learn_merges(
     if too_low:
         raise ValueError(f"{too_low[0]}; give 1 or more, or leave it out")
     check_choice("end_of_word_placement", end_of_word_placement, Placement)
-    words, counts = word_arrays(word_counts)
+    words, counts = word_counts_to_arrays(word_counts)
     if kind == "byte":
         spelled = spell_in_bytes(words, counts)
     else:
@@ -143,7 +143,7 @@ def learn_merges(
         resume_from=resume_from,
     )
     loop.run(on_progress)
-    result = loop.result()
+    result = loop.make_result()
     return Merges(spelled.alphabet, *result, num_characters_dropped=spelled.num_characters_dropped)
 
 

@@ -14,33 +14,33 @@ from bpe_core.kernels import (
     table_size,
     with_capacity,
 )
-from bpe_core.merging.state import BOUNDARY, NUM_LISTED, NUM_PAIRS, Int, Pairs, Words, run_of
+from bpe_core.merging.state import BOUNDARY, NUM_LISTED, NUM_PAIRS, Int, LaidOutWords, PairTable, find_run
 
 _SMALL_ALPHABET = 512
 
 
-def laid_out(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> Words:
+def lay_out_words(symbols: Int32s, starts: Int64s, counts: Int64s, order: Int64s) -> LaidOutWords:
     """Returns words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order."""
     placed = np.empty(symbols.size + order.size + 1, np.int32)
-    _lay_out(symbols, starts, order, placed)
+    _copy_words(symbols, starts, order, placed)
     sizes, counts = 1 + np.diff(starts)[order], counts[order]
     starts_run = np.ones(order.size, np.bool_)
     starts_run[1:] = counts[1:] != counts[:-1]
     first = np.cumsum(sizes) - sizes
-    return Words(placed, np.append(first[starts_run], placed.size - 1), counts[starts_run])
+    return LaidOutWords(placed, np.append(first[starts_run], placed.size - 1), counts[starts_run])
 
 
-def counted(words: Words, num_bases: int, state: Int64s) -> Pairs:
+def count_pairs(words: LaidOutWords, num_bases: int, state: Int64s) -> PairTable:
     """Returns all pairs of base symbols, and writes to `state` how many there are and how many places they have."""
     # Of an alphabet as small as the bytes, pairs are found by a table of all that there can be.
     side = num_bases if num_bases <= _SMALL_ALPHABET else 0
     all_pairs = np.full(side * side, -1, np.int32)
     none = np.empty(0, np.int64)
-    pairs = Pairs(none, none, none, none, none, none, np.empty(0, np.int32), np.empty(0, np.uint32))
+    pairs = PairTable(none, none, none, none, none, none, np.empty(0, np.int32), np.empty(0, np.uint32))
     place, last = 0, words.symbols.size - 1
     while place < last:
-        pairs = more_pairs(pairs, state[NUM_PAIRS], max(1024, state[NUM_PAIRS] + 1))
-        place = _count_pairs(place, words, side, all_pairs, state, pairs)
+        pairs = with_capacity_for_pairs(pairs, state[NUM_PAIRS], max(1024, state[NUM_PAIRS] + 1))
+        place = _count_pairs_from(place, words, side, all_pairs, state, pairs)
     size = pairs.list_size[: state[NUM_PAIRS]]
     state[NUM_LISTED] = size.sum()
     pairs.list_start[: size.size] = np.cumsum(size) - size
@@ -51,7 +51,7 @@ def counted(words: Words, num_bases: int, state: Int64s) -> Pairs:
     return pairs
 
 
-def more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
+def with_capacity_for_pairs(pairs: PairTable, num_pairs: int, size: int) -> PairTable:
     """Returns the pairs, of which there are `num_pairs`, with room for `size`; the hash table is at most half full."""
     if size <= pairs.key.size:
         return pairs
@@ -59,11 +59,11 @@ def more_pairs(pairs: Pairs, num_pairs: int, size: int) -> Pairs:
     slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
     slot_pairs = np.empty(slot_keys.size, np.int32)
     _fill_slots(key[:num_pairs], slot_keys, slot_pairs)
-    return Pairs(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, pairs.listed)
+    return PairTable(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, pairs.listed)
 
 
 @lean_kernel
-def _lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
+def _copy_words(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
     """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around all."""
     to = 0
     for w in order:
@@ -74,7 +74,7 @@ def _lay_out(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> 
 
 
 @lean_part
-def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: Pairs) -> Int:
+def _find_pair(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: PairTable) -> Int:
     """Returns the number of a pair, or -1."""
     if side > 0:
         number = np.int64(all_pairs[left * side + right])
@@ -86,7 +86,9 @@ def _pair_number(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: Pai
 
 
 @lean_kernel
-def _count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: Int64s, pairs: Pairs) -> Int:
+def _count_pairs_from(
+    first: Int, words: LaidOutWords, side: Int, all_pairs: Int32s, state: Int64s, pairs: PairTable
+) -> Int:
     """Counts the pairs of base symbols from the place `first` on, and how many places each has.
 
     Returns the place of a pair for which there is no room, or the last place. `all_pairs` has a number, or -1, for each
@@ -95,14 +97,14 @@ def _count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: 
     symbols, run_start, run_count = words.symbols, words.run_start, words.run_count
     slot_keys, slot_pairs = pairs.slot_keys, pairs.slot_pairs
     key, total, list_size = pairs.key, pairs.total, pairs.list_size
-    run = run_of(first, np.int64(0), run_start)
+    run = find_run(first, np.int64(0), run_start)
     for place in range(first, symbols.size - 1):
         if place == run_start[run + 1]:
             run += 1
         left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
         if (left | right) < 0:
             continue
-        pair = _pair_number(left, right, side, all_pairs, pairs)
+        pair = _find_pair(left, right, side, all_pairs, pairs)
         if pair < 0:
             pair = state[NUM_PAIRS]
             if pair == key.size:
@@ -119,13 +121,13 @@ def _count_pairs(first: Int, words: Words, side: Int, all_pairs: Int32s, state: 
 
 
 @lean_kernel
-def _list_pairs(words: Words, side: Int, all_pairs: Int32s, pairs: Pairs) -> None:
+def _list_pairs(words: LaidOutWords, side: Int, all_pairs: Int32s, pairs: PairTable) -> None:
     """Lists the places of each pair from its `list_start` on. `cursor`, which starts as 0, says how many in the end."""
     symbols, listed, list_start, cursor = words.symbols, pairs.listed, pairs.list_start, pairs.cursor
     for place in range(symbols.size - 1):
         left, right = np.int64(symbols[place]), np.int64(symbols[place + 1])
         if (left | right) >= 0:
-            pair = _pair_number(left, right, side, all_pairs, pairs)
+            pair = _find_pair(left, right, side, all_pairs, pairs)
             listed[list_start[pair] + cursor[pair]] = place
             cursor[pair] += 1
 

@@ -19,10 +19,10 @@ BOUNDARY = -1
 GONE = int(np.iinfo(np.int32).min)
 """What stands where a symbol stood that was merged with the one before it."""
 
-MOST_PLACES = int(np.iinfo(np.uint32).max)
+MAX_PLACES = int(np.iinfo(np.uint32).max)
 
 
-class Words(NamedTuple):
+class LaidOutWords(NamedTuple):
     """The corpus in the loop: the base symbols of all words, one after the other, each in a place of its own.
 
     A merged symbol stands in the place of its first base symbol, and minus its size in base symbols in that of its
@@ -34,7 +34,7 @@ class Words(NamedTuple):
     run_count: Int64s  # how often each word of a run occurs
 
 
-class Symbols(NamedTuple):
+class SymbolTable(NamedTuple):
     """Spellings as seen (marker written out), their hash table, and what the rules need to know of each symbol."""
 
     spelling: UInt8s
@@ -45,7 +45,7 @@ class Symbols(NamedTuple):
     slots: Int64s  # hash table of spellings: a symbol, or EMPTY
 
 
-class Pairs(NamedTuple):
+class PairTable(NamedTuple):
     """Pairs of symbols that have stood side by side, and for each the places where it may stand, ascending."""
 
     key: Int64s
@@ -77,7 +77,7 @@ class Rules(NamedTuple):
     forbidden_start: Int64s
 
 
-class Done(NamedTuple):
+class MergeLog(NamedTuple):
     """The merges made so far, in order: symbols, and how often the pair occurred."""
 
     left: Int32s
@@ -114,7 +114,7 @@ CHOOSE, REWRITE, UPDATE = range(3)
 
 
 @lean_part
-def run_of(place: Int, run: Int, run_start: Int64s) -> Int:
+def find_run(place: Int, run: Int, run_start: Int64s) -> Int:
     """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
     step = 1
     while run + step < run_start.size and run_start[run + step] <= place:
@@ -128,7 +128,7 @@ def run_of(place: Int, run: Int, run_start: Int64s) -> Int:
 
 
 @lean_part
-def _is_same(a: Int, b: Int, symbols: Symbols) -> Any:
+def _has_same_spelling(a: Int, b: Int, symbols: SymbolTable) -> Any:
     """Whether two symbols are spelled alike."""
     start_a, start_b, size = symbols.start[a], symbols.start[b], symbols.start[a + 1] - symbols.start[a]
     if symbols.has_marker[a] != symbols.has_marker[b] or symbols.start[b + 1] - start_b != size:
@@ -140,20 +140,20 @@ def _is_same(a: Int, b: Int, symbols: Symbols) -> Any:
 
 
 @lean_kernel
-def symbol_slot(symbol: Int, symbols: Symbols) -> Int:
+def find_symbol_slot(symbol: Int, symbols: SymbolTable) -> Int:
     """Returns the slot of the symbol spelled as `symbol` is, or the free slot where it belongs (FNV-1a, 64 bits)."""
     mask = symbols.slots.size - 1
     mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(symbols.has_marker[symbol])
     for at in range(symbols.start[symbol], symbols.start[symbol + 1]):
         mixed = (mixed ^ np.uint64(symbols.spelling[at])) * np.uint64(0x100000001B3)
     slot = np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(1)) & mask
-    while symbols.slots[slot] != EMPTY and not _is_same(symbols.slots[slot], symbol, symbols):
+    while symbols.slots[slot] != EMPTY and not _has_same_spelling(symbols.slots[slot], symbol, symbols):
         slot = (slot + 1) & mask
     return slot
 
 
 @lean_part
-def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> Int:
+def add_merged_symbol(left: Int, right: Int, state: Int64s, symbols: SymbolTable) -> Int:
     """Returns the symbol that a pair makes, which is an old one where an earlier merge spells the same."""
     # It is written down as a new one, and stays so if there is none like it.
     new = state[NUM_SYMBOLS]
@@ -162,7 +162,7 @@ def joined_symbol(left: Int, right: Int, state: Int64s, symbols: Symbols) -> Int
     copy_items(symbols.spelling, symbols.start[right], symbols.start[right + 1], symbols.spelling, middle)
     symbols.start[new + 1] = middle + symbols.start[right + 1] - symbols.start[right]
     symbols.has_marker[new] = symbols.has_marker[right]
-    slot = symbol_slot(new, symbols)
+    slot = find_symbol_slot(new, symbols)
     if symbols.slots[slot] != EMPTY:
         return symbols.slots[slot]
     symbols.slots[slot] = new

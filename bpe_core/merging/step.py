@@ -22,7 +22,7 @@ from bpe_core.kernels import (
     pair_key,
     prefetch,
 )
-from bpe_core.merging.candidates import fill_heap, may_merge, next_pair, push_pair
+from bpe_core.merging.candidates import fill_heap, is_allowed, pop_next_pair, push_pair
 from bpe_core.merging.state import (
     BETWEEN,
     BOUNDARY,
@@ -50,22 +50,22 @@ from bpe_core.merging.state import (
     STEP_PAIR,
     STEP_SYMBOL,
     UPDATE,
-    Done,
     Heap,
     Int,
-    Pairs,
+    LaidOutWords,
+    MergeLog,
+    PairTable,
     Places,
     Rules,
-    Symbols,
-    Words,
-    joined_symbol,
-    run_of,
+    SymbolTable,
+    add_merged_symbol,
+    find_run,
 )
 
 # NumPy's numbers, for Python's are types of their own: each part that gets one would be compiled once more.
 _LEFT: Int = np.int64(0)
 _RIGHT: Int = np.int64(1)
-_COUNT, _PLACES = 0, 1
+_NUM_OCCURRENCES, _NUM_PLACES = 0, 1
 _AHEAD = 8
 
 
@@ -79,7 +79,7 @@ class Neighbours(NamedTuple):
     num_touched: Int64s
 
 
-def new_neighbours(num_symbols: int) -> Neighbours:
+def make_neighbours(num_symbols: int) -> Neighbours:
     """Returns room for what changes around merges of so many symbols; each merge leaves it as it was."""
     shape = (2, num_symbols)
     return Neighbours(
@@ -91,7 +91,7 @@ def new_neighbours(num_symbols: int) -> Neighbours:
     )
 
 
-class Seen(NamedTuple):
+class SeenNeighbours(NamedTuple):
     """Neighbour (`~symbol` for one on the right) and the new pair's place, as they come up; sorted into lists later."""
 
     symbol: Int32s
@@ -99,7 +99,7 @@ class Seen(NamedTuple):
 
 
 @lean_part
-def _add_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: Pairs) -> None:
+def _append_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: PairTable) -> None:
     """Lists a pair's places and `size` more, which stand in the pool from `first` on, anew at the pool's end.
 
     This is for a pair that had places already, which happens only when two merges spell the same symbol; a place is
@@ -121,13 +121,15 @@ def _add_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: Pairs) -
 
 
 @lean_part
-def _note(side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: Neighbours, seen: Seen) -> Int:
+def _record_neighbour(
+    side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: Neighbours, seen: SeenNeighbours
+) -> Int:
     """Notes one occurrence of a neighbour; returns how many have been seen."""
-    if near.found[side, symbol, _COUNT] == 0:
+    if near.found[side, symbol, _NUM_OCCURRENCES] == 0:
         near.touched[side, near.num_touched[side]] = symbol
         near.num_touched[side] += 1
-    near.found[side, symbol, _COUNT] += count
-    near.found[side, symbol, _PLACES] += 1
+    near.found[side, symbol, _NUM_OCCURRENCES] += count
+    near.found[side, symbol, _NUM_PLACES] += 1
     seen.symbol[num_seen] = symbol if side == _LEFT else ~symbol
     seen.place[num_seen] = place
     return num_seen + 1
@@ -135,7 +137,14 @@ def _note(side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: N
 
 @lean_part
 def _rewrite_words(
-    pair: Int, new: Int, num_bases: Int32s, state: Int64s, words: Words, pairs: Pairs, near: Neighbours, seen: Seen
+    pair: Int,
+    new: Int,
+    num_bases: Int32s,
+    state: Int64s,
+    words: LaidOutWords,
+    pairs: PairTable,
+    near: Neighbours,
+    seen: SeenNeighbours,
 ) -> None:
     """Merges the pair where it stands, and notes what changes at each neighbour."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -156,18 +165,18 @@ def _rewrite_words(
         if symbols[place] != left or symbols[place + size_left] != right:
             continue
         if place >= run_stop:
-            run = run_of(place, run, run_start)
+            run = find_run(place, run, run_start)
             run_stop, count = run_start[run + 1], run_count[run]
         before = np.int64(symbols[place - 1])
         if before != BOUNDARY:
             previous = place - 1 if before >= 0 else place + before
-            num_seen = _note(_LEFT, np.int64(symbols[previous]), previous, count, num_seen, near, seen)
+            num_seen = _record_neighbour(_LEFT, np.int64(symbols[previous]), previous, count, num_seen, near, seen)
             if previous == just_made:  # The pair between the two merges was (right, left).
                 between += count
         neighbour = np.int64(symbols[place + size])
         # If the pair stands next again, that merge sees this one as its left neighbour.
         if neighbour != BOUNDARY and (neighbour != left or symbols[place + size + size_left] != right):
-            num_seen = _note(_RIGHT, neighbour, place, count, num_seen, near, seen)
+            num_seen = _record_neighbour(_RIGHT, neighbour, place, count, num_seen, near, seen)
         symbols[place] = new
         symbols[place + size_left] = GONE
         symbols[place + size - 1] = -size
@@ -176,12 +185,12 @@ def _rewrite_words(
 
 
 @lean_part
-def _new_key(side: Int, neighbour: Int, new: Int) -> Int:
+def _make_new_key(side: Int, neighbour: Int, new: Int) -> Int:
     return pair_key(neighbour, new) if side == _LEFT else pair_key(new, neighbour)
 
 
 @lean_part
-def _say_needs(is_old: Any, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
+def _compute_needs(is_old: Any, state: Int64s, pairs: PairTable, near: Neighbours) -> None:
     """Writes to `state` how much room the pairs that this step makes need, and their lists."""
     num_touched = near.num_touched[_LEFT] + near.num_touched[_RIGHT]
     num_listed = state[NUM_LISTED] + state[NUM_SEEN]
@@ -189,16 +198,18 @@ def _say_needs(is_old: Any, state: Int64s, pairs: Pairs, near: Neighbours) -> No
         for side in range(2):
             for t in range(near.num_touched[side]):
                 symbol = np.int64(near.touched[side, t])
-                key = _new_key(side, symbol, state[STEP_SYMBOL])
+                key = _make_new_key(side, symbol, state[STEP_SYMBOL])
                 slot = find_slot(pairs.slot_keys, key)
                 if pairs.slot_keys[slot] != EMPTY:
-                    num_listed += pairs.list_size[pairs.slot_pairs[slot]] + near.found[side, symbol, _PLACES]
+                    num_listed += pairs.list_size[pairs.slot_pairs[slot]] + near.found[side, symbol, _NUM_PLACES]
     state[NEED_PAIRS], state[NEED_LISTED] = state[NUM_PAIRS] + num_touched, num_listed
     state[NEED_HEAP] = state[HEAP_SIZE] + num_touched
 
 
 @lean_part
-def _has_room(state: Int64s, symbols: Symbols, pairs: Pairs, heap: Heap, seen: Seen) -> Any:
+def _has_capacity_for_step(
+    state: Int64s, symbols: SymbolTable, pairs: PairTable, heap: Heap, seen: SeenNeighbours
+) -> Any:
     return (
         state[NEED_SPELLING] <= symbols.spelling.size
         and state[NEED_SEEN] <= seen.place.size
@@ -209,7 +220,7 @@ def _has_room(state: Int64s, symbols: Symbols, pairs: Pairs, heap: Heap, seen: S
 
 
 @lean_part
-def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> None:
+def _list_places(state: Int64s, pairs: PairTable, near: Neighbours, seen: SeenNeighbours) -> None:
     """Sorts the places by neighbour into lists at the pool's end; each list stays ascending."""
     listed, list_end, seen_symbol, seen_place = pairs.listed, near.list_end, seen.symbol, seen.place
     touched, found = near.touched, near.found
@@ -218,7 +229,7 @@ def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> N
         for t in range(near.num_touched[side]):
             symbol = touched[side, t]
             list_end[side, symbol] = end
-            end += found[side, symbol, _PLACES]
+            end += found[side, symbol, _NUM_PLACES]
     state[NUM_LISTED] = end
     for s in range(state[NUM_SEEN]):
         side = _LEFT if seen_symbol[s] >= 0 else _RIGHT
@@ -228,7 +239,7 @@ def _list_places(state: Int64s, pairs: Pairs, near: Neighbours, seen: Seen) -> N
 
 
 @lean_part
-def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neighbours) -> None:
+def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: PairTable, near: Neighbours) -> None:
     """Updates the pairs: once for each different neighbour. Clears what `near` noted, but for who was touched."""
     key, total, slot_keys, slot_pairs = pairs.key, pairs.total, pairs.slot_keys, pairs.slot_pairs
     list_start, list_size, cursor = pairs.list_start, pairs.list_size, pairs.cursor
@@ -240,14 +251,14 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neigh
     for side in range(2):
         for t in range(near.num_touched[side]):
             symbol = np.int64(touched[side, t])
-            gained = found[side, symbol, _COUNT]
+            gained = found[side, symbol, _NUM_OCCURRENCES]
             lost = gained - (between if side == _LEFT and symbol == new else 0)
             if lost > 0:
                 old_key = pair_key(symbol, left) if side == _LEFT else pair_key(right, symbol)
                 total[slot_pairs[find_slot(slot_keys, old_key)]] -= lost
-            size = found[side, symbol, _PLACES]
+            size = found[side, symbol, _NUM_PLACES]
             first = list_end[side, symbol] - size
-            new_key = _new_key(side, symbol, new)
+            new_key = _make_new_key(side, symbol, new)
             slot = find_slot(slot_keys, new_key)
             if slot_keys[slot] == EMPTY:
                 changed = num_pairs
@@ -258,20 +269,20 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: Pairs, near: Neigh
             else:
                 changed = np.int64(slot_pairs[slot])
                 total[changed] += gained
-                _add_places(changed, first, size, state, pairs)
+                _append_places(changed, first, size, state, pairs)
             made[side, t] = changed
-            found[side, symbol, _COUNT], found[side, symbol, _PLACES] = 0, 0
+            found[side, symbol, _NUM_OCCURRENCES], found[side, symbol, _NUM_PLACES] = 0, 0
     state[NUM_PAIRS] = num_pairs
     total[pair] = 0
 
 
 @inlined
-def _choose(
+def _choose_pair(
     max_symbols: Int,
     state: Int64s,
-    words: Words,
-    symbols: Symbols,
-    pairs: Pairs,
+    words: LaidOutWords,
+    symbols: SymbolTable,
+    pairs: PairTable,
     heap: Heap,
     rules: Rules,
     forced: Int64s,
@@ -287,7 +298,7 @@ def _choose(
         state[ENDED] = ENDED_SIZE
         return
     else:
-        pair = next_pair(state, words, symbols, pairs, heap, rules)
+        pair = pop_next_pair(state, words, symbols, pairs, heap, rules)
         if pair < 0 and state[FLOOR] > rules.min_frequency:
             fill_heap(state, words, symbols, pairs, heap, rules)
             return
@@ -303,13 +314,19 @@ def _choose(
 
 
 @inlined
-def _rewrite(
-    state: Int64s, words: Words, symbols: Symbols, pairs: Pairs, done: Done, near: Neighbours, seen: Seen
+def _merge_pair(
+    state: Int64s,
+    words: LaidOutWords,
+    symbols: SymbolTable,
+    pairs: PairTable,
+    done: MergeLog,
+    near: Neighbours,
+    seen: SeenNeighbours,
 ) -> None:
     """Makes the step's symbol and merges its pair in all words."""
     pair, step, known = state[STEP_PAIR], state[NUM_MERGES], state[NUM_SYMBOLS]
     left, right = state[STEP_KEY] >> 32, state[STEP_KEY] & 0xFFFFFFFF
-    new = joined_symbol(left, right, state, symbols)
+    new = add_merged_symbol(left, right, state, symbols)
     done.left[step], done.right[step], done.merged[step] = left, right, new
     done.total[step] = pairs.total[pair] if pair >= 0 else 0
     if pair < 0:
@@ -317,19 +334,19 @@ def _rewrite(
         return
     state[STEP_SYMBOL], state[STAGE] = new, UPDATE
     _rewrite_words(pair, new, symbols.num_bases, state, words, pairs, near, seen)
-    _say_needs(new < known, state, pairs, near)
+    _compute_needs(new < known, state, pairs, near)
 
 
 @inlined
-def _update(
+def _update_pairs(
     state: Int64s,
-    words: Words,
-    symbols: Symbols,
-    pairs: Pairs,
+    words: LaidOutWords,
+    symbols: SymbolTable,
+    pairs: PairTable,
     heap: Heap,
     rules: Rules,
     near: Neighbours,
-    seen: Seen,
+    seen: SeenNeighbours,
 ) -> None:
     """Brings the pairs around this step's merges up to date, and puts those that occur often on the heap."""
     _list_places(state, pairs, near, seen)
@@ -338,7 +355,7 @@ def _update(
     for side in range(2):
         for t in range(near.num_touched[side]):
             changed = np.int64(made[side, t])
-            if total[changed] >= floor and may_merge(changed, pairs, symbols, rules):
+            if total[changed] >= floor and is_allowed(changed, pairs, symbols, rules):
                 push_pair(changed, state, words, symbols, pairs, heap, rules)
     state[NUM_MERGES] += 1
     state[STAGE] = CHOOSE
@@ -349,24 +366,28 @@ def merge_until(
     stop_at: Int,
     max_symbols: Int,
     state: Int64s,
-    words: Words,
-    symbols: Symbols,
-    pairs: Pairs,
+    words: LaidOutWords,
+    symbols: SymbolTable,
+    pairs: PairTable,
     heap: Heap,
     rules: Rules,
-    done: Done,
+    done: MergeLog,
     near: Neighbours,
-    seen: Seen,
+    seen: SeenNeighbours,
     forced: Int64s,
 ) -> None:
     """Makes merges until there are `stop_at` in all, the loop ends, or there is less room than `state` says is needed.
 
     The first `forced.size` merges are those of the keys in `forced`.
     """
-    while state[NUM_MERGES] < stop_at and state[ENDED] == RUNNING and _has_room(state, symbols, pairs, heap, seen):
+    while (
+        state[NUM_MERGES] < stop_at
+        and state[ENDED] == RUNNING
+        and _has_capacity_for_step(state, symbols, pairs, heap, seen)
+    ):
         if state[STAGE] == CHOOSE:
-            _choose(max_symbols, state, words, symbols, pairs, heap, rules, forced)
+            _choose_pair(max_symbols, state, words, symbols, pairs, heap, rules, forced)
         elif state[STAGE] == REWRITE:
-            _rewrite(state, words, symbols, pairs, done, near, seen)
+            _merge_pair(state, words, symbols, pairs, done, near, seen)
         else:
-            _update(state, words, symbols, pairs, heap, rules, near, seen)
+            _update_pairs(state, words, symbols, pairs, heap, rules, near, seen)

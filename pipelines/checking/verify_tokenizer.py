@@ -18,7 +18,7 @@ from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, hugging_face
 from bpe_core.kernels import flat_bytes
 from bpe_core.measuring.audit import readable, unreachable
 from bpe_core.measuring.evaluation import tokens_of_words
-from bpe_core.merging.alphabet import MARKER, word_arrays
+from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from pipelines.checking.comparison import compare_ids, num_shared
 from pipelines.reading.documents import read_corpus
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES
@@ -177,7 +177,7 @@ def _merges(model: Model, again: _Again) -> _Result:
     values = {"merges": len(ours)}
     other = set(model.alphabet.symbols) ^ set(again.tokenizer.alphabet.symbols)
     if other:
-        symbol = model.alphabet.spelling(min(other))
+        symbol = model.alphabet.spell(min(other))
         return _Result(False, f"{len(other)} base symbols are in one of the two only, the first is {symbol!r}", values)
     for rank, (mine, its) in enumerate(zip_longest(ours, theirs)):
         if mine != its:
@@ -187,7 +187,7 @@ def _merges(model: Model, again: _Again) -> _Result:
 
 
 def _spelled_merges(model: Model) -> list[tuple[bytes | str, bytes | str]]:
-    spelled = [model.alphabet.spelling(token) for token in model.tokens]
+    spelled = [model.alphabet.spell(token) for token in model.tokens]
     return [(spelled[left], spelled[right]) for left, right, _ in model.merges.tolist()]
 
 
@@ -295,7 +295,7 @@ def _prefixes(tokenizer: Tokenizer, word_counts: pa.Table) -> _Result:
         raise _NotChecked("pairs are ranked by tokens, so there is no list of merges to take the first of")
     total = len(tokenizer.merges)
     sizes = sorted({0, total, *(1 << power for power in range(total.bit_length()))})
-    words, counts = word_arrays(word_counts)
+    words, counts = word_counts_to_arrays(word_counts)
     data, starts = flat_bytes(words)
     characters = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])[starts]
     num_characters = max(1, int((np.diff(characters) * counts).sum()))

@@ -138,7 +138,7 @@ class _Watch:
         pair = escape(f"{progress.last_pair[0]!r} + {progress.last_pair[1]!r} × {progress.last_count:,}")
         self._bar.update(self._line, completed=progress.num_merges, total=progress.max_merges, speed=speed, pair=pair)
         if now - self._written > self._checkpoint_seconds:
-            self._checkpoint.write(loop.pairs().ravel().tolist())
+            self._checkpoint.write(loop.copy_pairs().ravel().tolist())
             self._written = now
 
     def _say_size(self, loop: MergeLoop) -> None:
@@ -146,6 +146,6 @@ class _Watch:
         self._console.print(
             f"merging {size['words']:,} distinct words of {size['symbols']:,} symbols, {size['pairs']:,} different "
             f"pairs; the loop starts with {size['bytes'] / 1e6:,.1f} MB in its arrays, of which the lists of "
-            f"places grow to {size['most_list_bytes'] / 1e6:,.1f} MB at most, and needs some 110 bytes for each "
+            f"places grow to {size['max_list_bytes'] / 1e6:,.1f} MB at most, and needs some 110 bytes for each "
             f"new pair"
         )

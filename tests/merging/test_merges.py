@@ -9,7 +9,7 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core.merging.alphabet import spell_in_bytes, word_arrays
+from bpe_core.merging.alphabet import spell_in_bytes, word_counts_to_arrays
 from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import learn_merges
 from bpe_core.merging.state import NUM_LISTED
@@ -25,7 +25,7 @@ word_tables = st.dictionaries(st.one_of(few_letters, any_letters).map(str.encode
 
 def learned(words: dict[bytes, int], **settings: Any) -> list[tuple[bytes, bytes, int]]:
     merges = learn_merges(words, **settings)
-    visible = [(merges.alphabet.visible(symbol)) for symbol in merges.symbols]
+    visible = [(merges.alphabet.write_out_marker(symbol)) for symbol in merges.symbols]
     return [
         (visible[left], visible[right], int(count))
         for left, right, count in zip(merges.left, merges.right, merges.counts, strict=True)
@@ -96,7 +96,7 @@ def test_limit_alphabet_equals_the_slow_trainer(words: dict[bytes, int], ties: s
 def test_a_resumed_run_equals_an_unbroken_one(words: dict[bytes, int], ties: Any, cut: int) -> None:
     loops: list[Any] = []
     whole = learn_merges(words, num_merges=25, ties=ties, on_progress=lambda _, loop: loops.append(loop))
-    done = loops[-1].pairs()[:cut]
+    done = loops[-1].copy_pairs()[:cut]
     resumed = learn_merges(words, num_merges=25, ties=ties, resume_from=done)
     assert resumed == whole
     assert resumed.counts.tolist() == whole.counts.tolist()
@@ -188,11 +188,9 @@ def test_word_tables_may_be_chunked_strings_or_slices() -> None:
 
 def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {"hug": 10, "pug": 5}
-    monkeypatch.setattr(
-        "bpe_core.merging.loop.MOST_PLACES", 9
-    )  # Six symbols, and a boundary before each word and last.
+    monkeypatch.setattr("bpe_core.merging.loop.MAX_PLACES", 9)  # Six symbols, and a boundary before each word and last.
     assert len(learn_merges(counts, num_merges=1)) == 1
-    monkeypatch.setattr("bpe_core.merging.loop.MOST_PLACES", 8)
+    monkeypatch.setattr("bpe_core.merging.loop.MAX_PLACES", 8)
     with pytest.raises(ValueError, match=r"2 different words of 6 symbols.*\(8\).*min_count"):
         learn_merges(counts, num_merges=1)
 
@@ -224,8 +222,10 @@ def test_progress_names_the_pair_and_the_count() -> None:
 @settings(max_examples=100, deadline=None)
 def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -> None:
     table = pa.table({"word": pa.array(counts, pa.binary()), "count": pa.array(counts.values(), pa.int64())})
-    loop = MergeLoop(spell_in_bytes(*word_arrays(table)), max_merges=60, max_symbols=None, ties="smaller-pair")
-    stated = loop.size["most_list_bytes"]
+    loop = MergeLoop(
+        spell_in_bytes(*word_counts_to_arrays(table)), max_merges=60, max_symbols=None, ties="smaller-pair"
+    )
+    stated = loop.size["max_list_bytes"]
     loop.run()
     spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
     if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
