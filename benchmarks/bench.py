@@ -103,14 +103,14 @@ def batches(texts: list[str]) -> list[Any]:
 def count_section(texts: list[str], threads: int) -> list[Contender]:
     import regex
 
-    from bpe_core import PATTERNS, Words
+    from bpe_core import PATTERNS, PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
 
     arrays = batches(texts)
     pattern = regex.compile(PATTERNS["gpt2"][0])
 
     def ours(_: Any) -> Any:
-        counter = WordCounter(Words("gpt2"))
+        counter = WordCounter(PreTokenizer("gpt2"))
         for array in arrays:
             counter.add(array)
         return counter

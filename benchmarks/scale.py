@@ -65,14 +65,14 @@ def run(command: list[str]) -> tuple[float, int]:
 
 def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
     """Returns how many different words stand in an eighth, a quarter, a half and all of the text, evenly spread."""
-    from bpe_core import Words
+    from bpe_core import PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
     from pipelines.reading.documents import read_corpus
     from pipelines.settings.project import Corpus
 
     grown = []
     for every in (8, 4, 2, 1):
-        counter, num_bytes = WordCounter(Words(pattern)), 0
+        counter, num_bytes = WordCounter(PreTokenizer(pattern)), 0
         for batch in read_corpus(Corpus(files=tuple(files), on_invalid_utf8="replace")):
             texts = batch.texts.take(list(range(0, len(batch.texts), every)))
             counter.add(texts)
@@ -87,7 +87,7 @@ def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
 
 def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
     """Returns what job 1 passes from its workers on: the counts of each task, rows and Arrow bytes."""
-    from bpe_core import Words
+    from bpe_core import PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
     from pipelines.reading.corpus import find_files, plan_tasks
     from pipelines.reading.documents import read_task
@@ -97,7 +97,7 @@ def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
     tasks = plan_tasks(find_files(corpus))
     rows = num_bytes = 0
     for task in tasks:
-        counter = WordCounter(Words(pattern))
+        counter = WordCounter(PreTokenizer(pattern))
         for batch in read_task(task, corpus, Counter()):
             counter.add(batch.texts)
         counts = counter.take()

@@ -34,7 +34,7 @@ from bpe_core.formats import other_formats, tokenizer_json
 from bpe_core.merging.alphabet import MARKER, Kind, Placement
 from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import Merges, learn_merges
-from bpe_core.pretokenize.pre_tokenizer import Normalization, Words, repair_surrogates
+from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer, repair_surrogates
 from bpe_core.pretokenize.word_counting import count_words
 
 
@@ -83,7 +83,7 @@ class Tokenizer:
         special_ids: SpecialIds = "last",
         vocab_order: VocabOrder = "merges",
     ) -> Self:
-        """Returns a tokenizer learned from texts in memory; the settings are those of `learn_merges` and `Words`.
+        """Learns a tokenizer from texts in memory; the settings are those of `learn_merges` and `PreTokenizer`.
 
         >>> Tokenizer.train(["hug pug hug"], vocab_size=258).encode("hug")
         [104, 257]
@@ -113,7 +113,7 @@ class Tokenizer:
         cls,
         merges: Merges,
         *,
-        words: Words,
+        words: PreTokenizer,
         special_tokens: SpecialTokens | None = None,
         special_ids: SpecialIds = "last",
         vocab_order: VocabOrder = "merges",

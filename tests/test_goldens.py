@@ -2,7 +2,7 @@
 
 import pytest
 
-from bpe_core import Merges, Tokenizer, Words, count_words, learn_merges
+from bpe_core import Merges, PreTokenizer, Tokenizer, count_words, learn_merges
 
 LOW_WORDS = {"low": 5, "lowest": 2, "newer": 6, "wider": 3}
 
@@ -48,19 +48,21 @@ def test_low_lowest_newer_wider_learns_six_known_merges() -> None:
     ],
 )
 def test_low_lowest_newer_wider_encodes_known_and_new_words(word: str, tokens: list[str]) -> None:
-    assert Tokenizer.from_merges(low_merges(), words=Words("whitespace", keep_gaps=False)).tokenize(word) == tokens
+    assert (
+        Tokenizer.from_merges(low_merges(), words=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word) == tokens
+    )
 
 
 @pytest.mark.parametrize("word", ["lowest", "newest"])
 def test_low_lowest_newer_wider_decodes_to_the_word(word: str) -> None:
-    tokenizer = Tokenizer.from_merges(low_merges(), words=Words("whitespace", keep_gaps=False))
+    tokenizer = Tokenizer.from_merges(low_merges(), words=PreTokenizer("whitespace", keep_gaps=False))
     assert tokenizer.decode(tokenizer.encode(word)) == word
 
 
 def test_low_lowest_newer_wider_has_known_ids() -> None:
     tokenizer = Tokenizer.from_merges(
         low_merges(),
-        words=Words("whitespace", keep_gaps=False),
+        words=PreTokenizer("whitespace", keep_gaps=False),
         special_tokens={"pad": "<pad>", "unk": "<unk>"},
         special_ids="first",
         vocab_order="sorted",
@@ -90,7 +92,7 @@ def test_chinese_words_learn_four_known_merges() -> None:
 )
 def test_chinese_words_encode(word: str, tokens: list[str]) -> None:
     merges = learn_merges(CHINESE_WORDS, num_merges=4, kind="char", end_of_word="</w>", ties="first-seen")
-    assert Tokenizer.from_merges(merges, words=Words("whitespace", keep_gaps=False)).tokenize(word) == tokens
+    assert Tokenizer.from_merges(merges, words=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word) == tokens
 
 
 def test_the_example_of_sennrich_learns_eight_known_merges() -> None:
@@ -101,7 +103,7 @@ def test_the_example_of_sennrich_learns_eight_known_merges() -> None:
         *(("lo", "w"), ("n", "e"), ("ne", "w"), ("new", "est_")),
     ]
     assert merges.counts.tolist() == [9, 9, 9, 7, 7, 6, 6, 6]
-    tokenizer = Tokenizer.from_merges(merges, words=Words("whitespace", keep_gaps=False))
+    tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer("whitespace", keep_gaps=False))
     assert tokenizer.tokenize("lowest") == ["low", "est_"]
 
 
@@ -123,11 +125,11 @@ def test_a_small_byte_vocabulary_has_known_ids() -> None:
 
 def test_gpt2_words() -> None:
     words = ["Hello", " world", ",", " it", "'s", " 2025", "!"]
-    assert Words("gpt2").split("Hello world, it's 2025!") == words
+    assert PreTokenizer("gpt2").split("Hello world, it's 2025!") == words
 
 
 def test_seven_words_hold_five_different_ones_and_21_characters() -> None:
-    counts = count_words(["i love cats and i love dogs"], Words("whitespace", keep_gaps=False)).to_pydict()
+    counts = count_words(["i love cats and i love dogs"], PreTokenizer("whitespace", keep_gaps=False)).to_pydict()
     assert counts == {"word": [b"i", b"love", b"cats", b"and", b"dogs"], "count": [2, 2, 1, 1, 1]}
     assert sum(counts["count"]) == 7
     assert sum(len(word) * count for word, count in zip(counts["word"], counts["count"], strict=True)) == 21
@@ -141,5 +143,5 @@ def test_each_merge_adds_one_symbol_to_the_base_symbols() -> None:
         merges = learn_merges(words, num_merges=num_merges, kind="char")
         assert len(merges) == num_merges
         assert len(merges.symbols) == num_bases + num_merges
-        tokenizer = Tokenizer.from_merges(merges, words=Words("whitespace", keep_gaps=False))
+        tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer("whitespace", keep_gaps=False))
         assert tokenizer.vocab_size == num_bases + num_merges

@@ -18,7 +18,7 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, Merges, Tokenizer, Words, count_words, learn_merges
+from bpe_core import PATTERNS, Merges, PreTokenizer, Tokenizer, count_words, learn_merges
 from bpe_core.encoding import word_encoder
 from bpe_core.encoding.word_merging import (
     MOST_SYMBOLS,
@@ -47,8 +47,8 @@ words = st.one_of(
 word_counts = st.dictionaries(words, st.integers(1, 4), min_size=1, max_size=8)
 
 
-def blank_words() -> Words:
-    return Words("whitespace", keep_gaps=False)
+def blank_words() -> PreTokenizer:
+    return PreTokenizer("whitespace", keep_gaps=False)
 
 
 def symbol_of(merges: Merges, index: int) -> slow.Symbol:
@@ -70,7 +70,7 @@ def slow_merges(merges: Merges) -> list[tuple[slow.Symbol, slow.Symbol]]:
 @settings(max_examples=200, deadline=None)
 def test_byte_ids_equal_the_slow_encoder(counts: dict[str, int], word: str) -> None:
     merges = learn_merges(counts, num_merges=30)
-    tokenizer = Tokenizer.from_merges(merges, words=Words(r"\S+"))
+    tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer(r"\S+"))
     expected = [token for token, _ in slow.encode(slow.spell(word.encode(), "byte"), slow_merges(merges))]
     assert tokenizer.tokens(tokenizer.encode(word)) == expected
     assert tokenizer.tokenize(word) == expected
@@ -272,7 +272,7 @@ def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
 @pytest.mark.parametrize("kind", ["byte", "char"])
 def test_words_around_the_longest_that_is_kept(kind: Any) -> None:
     merges = learn_merges({"aab": 3, "ab": 2, "b": 1}, num_merges=3, kind=kind)
-    tokenizer = Tokenizer.from_merges(merges, words=Words(r"\S+") if kind == "byte" else blank_words())
+    tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer(r"\S+") if kind == "byte" else blank_words())
     numbers = np.random.default_rng(7)
     texts = ["".join(numbers.choice(["a", "b"], size)) for size in (5, 509, 510, 511, 512, 700, 3, 5000, 511)]
     expected = [slow.encode(slow.spell(text.encode(), kind), slow_merges(merges)) for text in texts]

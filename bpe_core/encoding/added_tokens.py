@@ -15,7 +15,7 @@ import pyarrow as pa
 import regex
 
 from bpe_core.kernels import flat_bytes
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 
 SpecialInText = Literal["plain", "allow", "refuse"]
 """What the spelling of a special token in a text is: letters like any other, the token, or an error."""
@@ -56,7 +56,7 @@ class AddedTokens:
         ValueError: two tokens are the same once they are normalised; the library would take either.
     """
 
-    def __init__(self, tokens: Sequence[AddedToken], words: Words, passes_special: bool = False) -> None:
+    def __init__(self, tokens: Sequence[AddedToken], words: PreTokenizer, passes_special: bool = False) -> None:
         self._words = words
         if passes_special and all(token.special for token in tokens):
             tokens = ()

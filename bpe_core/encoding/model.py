@@ -12,7 +12,7 @@ from bpe_core.encoding.word_merging import RankedBy
 from bpe_core.kernels import Int32s
 from bpe_core.merging.alphabet import BYTE_ALPHABET, MARKER, Alphabet, Kind, check_choice
 from bpe_core.merging.merges import Merges
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, Words, repair_surrogates
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, PreTokenizer, repair_surrogates
 
 VocabOrder = Literal["merges", "sorted", "gpt2"]
 """How ids follow from symbols.
@@ -63,7 +63,7 @@ def list_special_tokens(special_tokens: SpecialTokens) -> list[str]:
 
 def make_pre_tokenizer(
     kind: Kind, pattern: str | tuple[str, ...] | None = None, unicode: Normalization = "none", lowercase: bool = False
-) -> Words:
+) -> PreTokenizer:
     """Returns how a tokenizer of this kind cuts text: by `gpt2` (kind `byte`) or at blanks (kind `char`).
 
     Raises:
@@ -81,7 +81,7 @@ def make_pre_tokenizer(
             f"pattern {pattern!r} is none of {', '.join(PATTERNS)}, and as a regular expression it would cut text at "
             "these very letters only; correct the name, or write an expression that finds words"
         )
-    return Words(pattern, kind == "byte", unicode, lowercase)
+    return PreTokenizer(pattern, kind == "byte", unicode, lowercase)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +103,7 @@ class Model:
         prefix_suffix_ids: ids that stand before and after a text when asked for, as a post-processor puts them.
     """
 
-    words: Words
+    words: PreTokenizer
     alphabet: Alphabet
     tokens: Sequence[bytes]
     merges: Int32s
@@ -120,7 +120,7 @@ class Model:
 
 
 def number_tokens(
-    merges: Merges, words: Words, special_tokens: SpecialTokens, special_ids: SpecialIds, vocab_order: VocabOrder
+    merges: Merges, words: PreTokenizer, special_tokens: SpecialTokens, special_ids: SpecialIds, vocab_order: VocabOrder
 ) -> Model:
     """Returns the model of these merges, with ids as `special_ids` and `vocab_order` say."""
     check_choice("special_ids", special_ids, SpecialIds)

@@ -1,7 +1,7 @@
 """The entries of a `tokenizer.json` (Hugging Face tokenizers 0.23) that say what happens to a text around the merges.
 
-`normalizer` and `pre_tokenizer` are our `Words`, `post_processor` is the ids around a text. A function named like an
-entry returns it, one with `read_` takes its content, and raises ValueError for what cannot be honoured exactly.
+`normalizer` and `pre_tokenizer` are our `PreTokenizer`, `post_processor` is the ids around a text. A function named
+like an entry returns it, one with `read_` takes its content, and raises ValueError for what cannot be honoured exactly.
 """
 
 import json
@@ -11,7 +11,7 @@ import regex
 
 from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.merging.alphabet import Kind
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, Words
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, PreTokenizer
 
 _NAMED = {expressions: name for name, expressions in reversed(PATTERNS.items())}  # Of equal ones, the first name.
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
@@ -26,8 +26,8 @@ _ISOLATED = {"behavior": "Isolated", "invert": False}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
-def normalizer(words: Words) -> dict[str, Any] | None:
-    """Returns the entry `normalizer`: what `Words.normalize` does."""
+def normalizer(words: PreTokenizer) -> dict[str, Any] | None:
+    """Returns the entry `normalizer`: what `PreTokenizer.normalize` does."""
     kinds = [words.unicode] * (words.unicode != "none") + ["Lowercase"] * words.lowercase
     steps = [{"type": kind} for kind in kinds]
     if len(steps) < 2:
@@ -48,7 +48,7 @@ def read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
     return cast(Normalization, forms[0] if forms else "none"), lowercase
 
 
-def pre_tokenizer(words: Words, kind: Kind) -> dict[str, Any]:
+def pre_tokenizer(words: PreTokenizer, kind: Kind) -> dict[str, Any]:
     """Returns the entry `pre_tokenizer`: how text is cut.
 
     Raises:

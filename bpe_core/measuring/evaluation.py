@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bpe_core.kernels import Int64s
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WordCounter
 from bpe_core.tokenizer import Tokenizer
 
@@ -133,7 +133,7 @@ class Sample:
 class SampleCounter:
     """Makes a `Sample` of batch after batch of documents."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: PreTokenizer) -> None:
         self._words = words
         self._counters: dict[str, WordCounter] = {}
         self._totals: dict[str, Int64s] = {}

@@ -1,6 +1,6 @@
 """What a word is: text is normalised, then cut by a pattern; merges never cross a word's edge.
 
-The same `Words` object serves training and encoding, so that no token is learned that encoding cannot produce.
+The same `PreTokenizer` object serves training and encoding, so that no token is learned that encoding cannot produce.
 """
 
 import logging
@@ -73,7 +73,7 @@ class WordEnds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Words:
+class PreTokenizer:
     """How text becomes words.
 
     Attributes:
@@ -159,7 +159,7 @@ class Words:
 
         Surrogates are repaired, see `repair_surrogates`.
 
-        >>> Words("gpt2").split("Hello world, it's 2025!")
+        >>> PreTokenizer("gpt2").split("Hello world, it's 2025!")
         ['Hello', ' world', ',', ' it', "'s", ' 2025', '!']
         """
         encoded = self.normalize(repair_surrogates(text)).encode()

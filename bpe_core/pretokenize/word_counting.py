@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bpe_core.kernels import Int64s, UInt8s, flat_bytes, lean_kernel, lean_part
-from bpe_core.pretokenize.pre_tokenizer import Words, repair_surrogates
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, repair_surrogates
 from bpe_core.word_table import (
     USED,
     Keys,
@@ -36,7 +36,7 @@ _RUN = 4096
 class WordCounter:
     """Counts the words of batch after batch, in the order of their first appearance."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: PreTokenizer) -> None:
         self._words = words
         self._table = new_word_table()
         self._keys, self._found = new_keys(), np.empty(_RUN, np.int64)
@@ -131,7 +131,7 @@ def _copy_words(table: WordTable, slots: Int64s, offsets: Int64s, data: UInt8s) 
         copy_word(table, slots[word], offsets[word + 1] - offsets[word], data, offsets[word])
 
 
-def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words | str = "gpt2") -> pa.Table:
+def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: PreTokenizer | str = "gpt2") -> pa.Table:
     """Returns how often each word occurs, in the order of first appearance; nulls hold no words.
 
     `words` is how text is word_ends, or the name or the regular expression of a pattern.
@@ -141,7 +141,7 @@ def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: Words 
     """
     if isinstance(texts, str):
         raise TypeError("texts is one string; give a list of texts, or its characters would each be a text")
-    counter = WordCounter(Words(words) if isinstance(words, str) else words)
+    counter = WordCounter(PreTokenizer(words) if isinstance(words, str) else words)
     for chunk in _chunks(texts):
         counter.add(chunk)
     return counter.take()

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from bpe_core import Merges, Tokenizer, Words
+from bpe_core import Merges, PreTokenizer, Tokenizer
 from bpe_core.encoding.model import Model, NotExpressibleError, number_tokens, symbol_pairs
 from bpe_core.export import export
 from bpe_core.formats.ranks import as_merges
@@ -227,7 +227,7 @@ def _numbered_anew(model: Model) -> Merges:
     return Merges(model.alphabet, pairs[:, 0], pairs[:, 1], made, counts, tuple(spelled), "size")
 
 
-def _round_trip(tokenizer: Tokenizer, words: Words, corpus: Corpus) -> _Result:
+def _round_trip(tokenizer: Tokenizer, words: PreTokenizer, corpus: Corpus) -> _Result:
     """Every document comes back from its ids: as it was normalised, for kind `char` with one blank between words."""
     in_words = tokenizer.alphabet.kind == "char"
     values: dict[str, float] = dict.fromkeys(("documents", "ids", "normalised", "unknown", "different"), 0)
@@ -254,7 +254,7 @@ def _round_trip(tokenizer: Tokenizer, words: Words, corpus: Corpus) -> _Result:
     return _Result(first is None, figure + (first or ""), values)
 
 
-def _with_unknown(tokenizer: Tokenizer, words: Words, text: str) -> str:
+def _with_unknown(tokenizer: Tokenizer, words: PreTokenizer, text: str) -> str:
     """Returns a text of kind `char` as it comes back where characters have no symbol."""
     alphabet, known = tokenizer.alphabet, set(tokenizer.alphabet.symbols)
     unknown = str(tokenizer.special_roles["unk"])

@@ -1,9 +1,9 @@
 """Which documents a corpus holds more than once: found by their hashes, task by task, before a job reads them.
 
 Two documents are equal when the tokenizer cannot tell them apart: when their texts are the same bytes once they are
-normalised as its words are (`Words.normalize`; by default not at all). The first one stays, in the order of files and
-rows, however these are divided into tasks. Documents without text are no duplicates of each other: they are left out
-anyway.
+normalised as its words are (`PreTokenizer.normalize`; by default not at all). The first one stays, in the order of
+files and rows, however these are divided into tasks. Documents without text are no duplicates of each other: they are
+left out anyway.
 
 Each task's hashes are kept in a file of their own, sorted, 28 bytes a document. Parts of the range of hashes are then
 compared, each by one worker, who reads that part of every file. So nobody holds all hashes, the driver none of them,
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines.reading.corpus import Task
 from pipelines.reading.documents import Batch, read_task
 from pipelines.running.runners import run_pipeline
@@ -75,7 +75,7 @@ def find_duplicates(
     tasks: Mapping[str, Task],
     fingerprints: Mapping[str, str],
     corpus: Corpus,
-    words: Words,
+    words: PreTokenizer,
     folder: str,
     run: Run,
     *,
@@ -140,7 +140,7 @@ def delete_hashes(folder: str) -> None:
 
 
 def _hashes_fingerprint(
-    task: Task, fingerprints: Mapping[str, str], corpus: Corpus, words: Words, carry: Sequence[str]
+    task: Task, fingerprints: Mapping[str, str], corpus: Corpus, words: PreTokenizer, carry: Sequence[str]
 ) -> str:
     content = [
         [[asdict(file_slice), fingerprints[file_slice.path]] for file_slice in task],
@@ -160,7 +160,7 @@ class HashTasks(beam.PTransform):
     """
 
     corpus: Corpus
-    words: Words
+    words: PreTokenizer
     folder: str
     carry: tuple[str, ...]
 
@@ -168,7 +168,9 @@ class HashTasks(beam.PTransform):
         return tasks | beam.Map(_hash_task, self.corpus, self.words, self.folder, self.carry).with_output_types(str)
 
 
-def _hash_task(named_task: tuple[str, Task], corpus: Corpus, words: Words, folder: str, carry: Sequence[str]) -> str:
+def _hash_task(
+    named_task: tuple[str, Task], corpus: Corpus, words: PreTokenizer, folder: str, carry: Sequence[str]
+) -> str:
     name, task = named_task
     slice_of = {file_slice.path: index for index, file_slice in enumerate(task)}
     hashed = [np.empty(0, _HASHED)]

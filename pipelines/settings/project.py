@@ -12,7 +12,7 @@ from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens,
 from bpe_core.merging.alphabet import Kind, Placement
 from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import check_settings
-from bpe_core.pretokenize.pre_tokenizer import Normalization, Words
+from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
 from pipelines.storage import files
 
 Format = Literal["auto", "parquet", "jsonl", "text"]
@@ -153,7 +153,7 @@ class TokenizerSettings(_Group):
             raise ValueError(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from error
 
     @property
-    def words(self) -> Words:
+    def words(self) -> PreTokenizer:
         """How text is cut into words."""
         return make_pre_tokenizer(self.kind, self.pattern, self.unicode, self.lowercase)
 

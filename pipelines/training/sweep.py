@@ -23,7 +23,7 @@ from bpe_core.measuring.evaluation import (
     tokens_of_words,
     vocabulary_cost,
 )
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
@@ -107,7 +107,7 @@ def _check_language_column(sources: Sequence[SourceFile], column: str | None) ->
         raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
 
 
-def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: Words, settings: Sweep) -> Sample:
+def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: PreTokenizer, settings: Sweep) -> Sample:
     """Returns about `sample_bytes` of a corpus: documents from all over it, the same ones every time.
 
     Raises:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from bpe_core.encoding.model import extend_model
 from bpe_core.merging.merges import Merges
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, Task, find_files, plan_tasks
 from pipelines.reading.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
@@ -98,7 +98,7 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
     return tokenizer
 
 
-def _numbered(merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, words: Words) -> Tokenizer:
+def _numbered(merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, words: PreTokenizer) -> Tokenizer:
     """Returns the tokenizer that has these merges: `start` with more of them, or a new one."""
     if start:
         return Tokenizer(extend_model(start.model, merges))
@@ -137,7 +137,7 @@ def _inputs(sources: Sequence[SourceFile]) -> dict[str, Any]:
     return {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
 
 
-def _given_counts(words: Words, folder: str) -> dict[str, Any]:
+def _given_counts(words: PreTokenizer, folder: str) -> dict[str, Any]:
     """Returns the word counts to train from, after checking that their words were cut as this tokenizer cuts them."""
     manifest = read_json(files.join(folder, MANIFEST)) or {}
     ours = _to_json(words)
@@ -153,7 +153,7 @@ def _sha256(path: str) -> str:
         return sha256(file)
 
 
-def _to_json(words: Words) -> dict[str, Any]:
+def _to_json(words: PreTokenizer) -> dict[str, Any]:
     return {
         "pattern": list(words.expressions),
         "keep_gaps": words.keep_gaps,
@@ -173,7 +173,7 @@ def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) ->
 
 
 def _count(
-    project: Project, words: Words, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
+    project: Project, words: PreTokenizer, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
 ) -> None:
     """Counts the corpus into `folder`, unless that was done before."""
     _, train = project.for_training()
@@ -208,7 +208,7 @@ def _count(
 
 def _find_duplicates(
     project: Project,
-    words: Words,
+    words: PreTokenizer,
     sources: Sequence[SourceFile],
     tasks: Sequence[Task],
     folder: str,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import FileMetadata
 
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, add_up, partition
 from pipelines.reading.corpus import Task
 from pipelines.reading.deduplicate import DUPLICATES_FOLDER, LeftOut, task_name
@@ -51,7 +51,7 @@ class CountWords(beam.PTransform):
     """
 
     corpus: Corpus
-    words: Words
+    words: PreTokenizer
     num_partitions: int
     folder: str
 
@@ -63,7 +63,7 @@ class CountWords(beam.PTransform):
 class _CountTask(beam.DoFn):
     """Counts one task; what it holds is bounded, so a task may be of any size."""
 
-    def __init__(self, corpus: Corpus, words: Words, num_partitions: int, folder: str) -> None:
+    def __init__(self, corpus: Corpus, words: PreTokenizer, num_partitions: int, folder: str) -> None:
         self._corpus = corpus
         self._words = words
         self._num_partitions = num_partitions
@@ -174,7 +174,7 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
     counts | "WriteWordCounts" >> WriteWordCounts(counting.folder, counting.num_partitions)
 
 
-def count_corpus_here(corpus: Corpus, words: Words) -> pa.Table:
+def count_corpus_here(corpus: Corpus, words: PreTokenizer) -> pa.Table:
     """Returns the word counts of a corpus, counted in this process and held in its memory."""
     counter = WordCounter(words)
     for batch in repeat_by_weight(read_corpus(corpus), corpus, Counter()):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, Tokenizer, Words
+from bpe_core import PATTERNS, PreTokenizer, Tokenizer
 
 TEXTS = [
     "It's the cat's hat: 2025 apples,  12345 pears!\n\n\tdef f(x):\r\n    return x",
@@ -116,7 +116,7 @@ def test_offsets_of_characters_partition_the_text(placement: Any, text: str) -> 
 
 
 def letters(text: str) -> str:
-    return "".join(Words("whitespace", keep_gaps=False).split(text))
+    return "".join(PreTokenizer("whitespace", keep_gaps=False).split(text))
 
 
 @pytest.mark.parametrize(

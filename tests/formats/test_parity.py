@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import Tokenizer, Words, count_words, learn_merges
+from bpe_core import PreTokenizer, Tokenizer, count_words, learn_merges
 
 NASTY_TEXTS = [
     "",
@@ -204,7 +204,7 @@ def test_hugging_face_refuses_patterns_that_it_would_read_otherwise(
 
 def test_merges_equal_those_of_subword_nmt() -> None:
     learn_bpe = peer("subword_nmt.learn_bpe").learn_bpe
-    counts = count_words(sources(), Words("whitespace", keep_gaps=False)).to_pydict()
+    counts = count_words(sources(), PreTokenizer("whitespace", keep_gaps=False)).to_pydict()
     words = {
         word.decode(): count
         for word, count in zip(counts["word"], counts["count"], strict=True)

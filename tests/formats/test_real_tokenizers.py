@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bpe_core import Tokenizer, Words
+from bpe_core import PreTokenizer, Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.export import export
 from bpe_core.formats.ranks import as_merges
@@ -128,7 +128,7 @@ def test_what_we_train_loads_in_every_tool_and_agrees(tmp_path: Path) -> None:
     assert [library.encode(text).ids for text in texts] == expected
     (path,) = export(trained, tmp_path / "tiktoken", "tiktoken")
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, path.read_text().splitlines())}
-    pattern = Words("gpt2").expressions[0]
+    pattern = PreTokenizer("gpt2").expressions[0]
     peer = tiktoken.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
     assert peer.encode_ordinary_batch(texts) == expected
 

@@ -21,7 +21,7 @@ from bpe_core.measuring.evaluation import (
     tokens_per_character,
     vocabulary_cost,
 )
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_words_are_encoded_as_they_stand() -> None:
         [72, 85, 71],
         list("e\u0301".encode()),
     ]
-    by_letter = Tokenizer(replace(tokenizer.model, words=Words(".")))
+    by_letter = Tokenizer(replace(tokenizer.model, words=PreTokenizer(".")))
     assert by_letter.encode("hug") == [104, 117, 103]
     assert by_letter.encode_words(pa.array(["hug"])).to_pylist() == [[257]]
     assert tokenizer.encode_words(pa.array([], pa.binary())).to_pylist() == []
@@ -175,7 +175,7 @@ def random_documents(seed: int) -> list[tuple[str, str]]:
     return [*documents, ("en", "")]
 
 
-def sample_of(words: Words, documents: list[tuple[str, str]]) -> Sample:
+def sample_of(words: PreTokenizer, documents: list[tuple[str, str]]) -> Sample:
     """Counted in batches, in any order of languages."""
     counter = SampleCounter(words)
     for start in range(0, len(documents), 7):
@@ -237,7 +237,7 @@ def test_a_sample_of_nothing_has_no_ratios() -> None:
 
 
 def test_a_sample_that_was_taken_starts_again() -> None:
-    counter = SampleCounter(Words("gpt2"))
+    counter = SampleCounter(PreTokenizer("gpt2"))
     counter.add(pa.array(["a b a"], pa.large_string()), pa.array(["en"]))
     first = counter.take()
     assert (first.documents, first.bytes, first.characters) == (1, 5, 5)
@@ -246,7 +246,7 @@ def test_a_sample_that_was_taken_starts_again() -> None:
 
 
 def test_a_column_of_other_things_than_languages_is_refused() -> None:
-    counter = SampleCounter(Words("gpt2"))
+    counter = SampleCounter(PreTokenizer("gpt2"))
     ids = pa.array(range(1001))
     with pytest.raises(ValueError, match="over 1,000 different languages, '999' among them; choose a column"):
         counter.add(ids.cast(pa.large_string()), ids)

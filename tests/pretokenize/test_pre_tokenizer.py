@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bpe_core.pretokenize.pre_tokenizer
-from bpe_core import Words, count_words
+from bpe_core import PreTokenizer, count_words
 from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
 from bpe_core.pretokenize.word_counting import add_up, partition
 
@@ -52,13 +52,13 @@ texts = st.lists(st.one_of(assigned, spaces, apostrophes, digits, st.sampled_fro
     ],
 )
 def test_gpt2_cuts_nasty_texts(text: str, words: list[str]) -> None:
-    assert Words("gpt2").split(text) == words
+    assert PreTokenizer("gpt2").split(text) == words
 
 
 def test_gpt2_cuts_every_character_as_hugging_face_does() -> None:
     byte_level = hugging_face_byte_level()
     characters = [chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
-    words = Words("gpt2")
+    words = PreTokenizer("gpt2")
     for start in range(0, len(characters), 1000):
         text = "".join(f" {c}a{c}1{c}!{c} x" for c in characters[start : start + 1000])
         assert words.split(text) == [text[a:b] for _, (a, b) in byte_level.pre_tokenize_str(text)]
@@ -68,7 +68,7 @@ def test_gpt2_cuts_every_character_as_hugging_face_does() -> None:
 @settings(max_examples=500, deadline=None)
 def test_gpt2_cuts_texts_as_hugging_face_does(text: str) -> None:
     cut = hugging_face_byte_level().pre_tokenize_str(text)
-    assert Words("gpt2").split(text) == [text[start:end] for _, (start, end) in cut]
+    assert PreTokenizer("gpt2").split(text) == [text[start:end] for _, (start, end) in cut]
 
 
 @pytest.mark.parametrize("pattern", ["z*", "b*", "", r"\b", "(?=b)", "(?<=a)", "(?<=a)|a", r"(?:a|b)(\d)?", "(a)|(b)"])
@@ -76,7 +76,7 @@ def test_gpt2_cuts_texts_as_hugging_face_does(text: str) -> None:
 def test_custom_patterns_cut_as_hugging_face_does(pattern: str, text: str) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="compares with Hugging Face tokenizers")
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    assert Words(pattern).split(text) == [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
+    assert PreTokenizer(pattern).split(text) == [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
 
 
 def hugging_face_byte_level() -> Any:
@@ -88,7 +88,7 @@ def hugging_face_byte_level() -> Any:
 @given(text=st.one_of(st.text(), texts))
 @settings(max_examples=150, deadline=None)
 def test_words_join_to_the_text(pattern: str, text: str) -> None:
-    words = Words(pattern).split(text)
+    words = PreTokenizer(pattern).split(text)
     assert "".join(words) == text
     assert "" not in words
 
@@ -106,20 +106,20 @@ def test_words_join_to_the_text(pattern: str, text: str) -> None:
     ],
 )
 def test_gaps_are_words_of_their_own(pattern: str, words: list[str], without_gaps: list[str]) -> None:
-    assert Words(pattern).split("\na  b1") == words
-    assert Words(pattern, keep_gaps=False).split("\na  b1") == without_gaps
+    assert PreTokenizer(pattern).split("\na  b1") == words
+    assert PreTokenizer(pattern, keep_gaps=False).split("\na  b1") == without_gaps
 
 
 def test_whitespace_leaves_the_blanks_out() -> None:
     blanks = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u200a\u2028\u2029\u202f\u205f\u3000"
-    assert Words("whitespace", keep_gaps=False).split("a".join(blanks)) == ["a"] * (len(blanks) - 1)
-    assert Words("whitespace", keep_gaps=False).split("a\x1cb\u200bc\ufeffd") == ["a\x1cb\u200bc\ufeffd"]
+    assert PreTokenizer("whitespace", keep_gaps=False).split("a".join(blanks)) == ["a"] * (len(blanks) - 1)
+    assert PreTokenizer("whitespace", keep_gaps=False).split("a\x1cb\u200bc\ufeffd") == ["a\x1cb\u200bc\ufeffd"]
 
 
 def test_a_bad_pattern_is_refused() -> None:
     message = r"^pattern '\[a-' is neither one of whitespace, gpt2, .* nor a regular expression: .*position"
     with pytest.raises(ValueError, match=message):
-        Words("[a-")
+        PreTokenizer("[a-")
     with pytest.raises(ValueError, match="pattern 'gpt-2\\(' is neither"):
         count_words(["a"], "gpt-2(")
 
@@ -128,23 +128,23 @@ def test_a_pattern_that_backtracks_for_ever_is_reported(monkeypatch: pytest.Monk
     monkeypatch.setattr(bpe_core.pretokenize.pre_tokenizer, "_CUSTOM_PATTERN_SECONDS", 0.05)
     message = r"^pattern .* took over 0.05 s on a text of 4001 characters that starts with 'aaaaa.*nested repeats"
     with pytest.raises(ValueError, match=message):
-        Words(r"(?<!x)(?:a+)+[^a!]").split("a" * 4000 + "!")
+        PreTokenizer(r"(?<!x)(?:a+)+[^a!]").split("a" * 4000 + "!")
 
 
 @pytest.mark.parametrize(
     ("words", "text", "normalized"),
     [
-        (Words("gpt2"), "E\u0301ﬁ", "E\u0301ﬁ"),
-        (Words("gpt2", unicode="NFC"), "E\u0301ﬁ", "Éﬁ"),
-        (Words("gpt2", unicode="NFD"), "Éﬁ", "E\u0301ﬁ"),
-        (Words("gpt2", unicode="NFKC"), "E\u0301ﬁ ①", "Éfi 1"),
-        (Words("gpt2", unicode="NFKD"), "Éﬁ", "E\u0301fi"),
-        (Words("gpt2", lowercase=True), "ÀB ΣΑΣ", "àb σασ"),  # No final sigma.
-        (Words("gpt2", lowercase=True), "İẞ", "i\u0307ß"),
-        (Words("gpt2", unicode="NFKC", lowercase=True), "ＡÉ", "aé"),
+        (PreTokenizer("gpt2"), "E\u0301ﬁ", "E\u0301ﬁ"),
+        (PreTokenizer("gpt2", unicode="NFC"), "E\u0301ﬁ", "Éﬁ"),
+        (PreTokenizer("gpt2", unicode="NFD"), "Éﬁ", "E\u0301ﬁ"),
+        (PreTokenizer("gpt2", unicode="NFKC"), "E\u0301ﬁ ①", "Éfi 1"),
+        (PreTokenizer("gpt2", unicode="NFKD"), "Éﬁ", "E\u0301fi"),
+        (PreTokenizer("gpt2", lowercase=True), "ÀB ΣΑΣ", "àb σασ"),  # No final sigma.
+        (PreTokenizer("gpt2", lowercase=True), "İẞ", "i\u0307ß"),
+        (PreTokenizer("gpt2", unicode="NFKC", lowercase=True), "ＡÉ", "aé"),
     ],
 )
-def test_text_is_normalized_before_it_is_cut(words: Words, text: str, normalized: str) -> None:
+def test_text_is_normalized_before_it_is_cut(words: PreTokenizer, text: str, normalized: str) -> None:
     assert words.normalize(text) == normalized
     assert "".join(words.split(text)) == normalized
 
@@ -153,14 +153,14 @@ def test_lower_case_equals_hugging_face() -> None:
     normalizers = pytest.importorskip("tokenizers.normalizers", reason="compares with Hugging Face tokenizers")
     characters = [chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
     text = "".join(characters)
-    assert Words("gpt2", lowercase=True).normalize(text) == normalizers.Lowercase().normalize_str(text)
+    assert PreTokenizer("gpt2", lowercase=True).normalize(text) == normalizers.Lowercase().normalize_str(text)
 
 
 def test_surrogates_are_repaired() -> None:
     assert repair_surrogates("a\ud83d\ude00b\ud83dc\ude00") == "a😀b\ufffdc\ufffd"
 
 
-def counted(texts: Any, words: Words | str = "gpt2") -> list[tuple[bytes, int]]:
+def counted(texts: Any, words: PreTokenizer | str = "gpt2") -> list[tuple[bytes, int]]:
     table = count_words(texts, words)
     assert table.schema == pa.schema([pa.field("word", pa.binary(), False), pa.field("count", pa.int64(), False)])
     return list(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
@@ -168,7 +168,7 @@ def counted(texts: Any, words: Words | str = "gpt2") -> list[tuple[bytes, int]]:
 
 def test_words_are_counted_in_the_order_of_first_appearance() -> None:
     assert counted(["b a", "c a b a"]) == [(b"b", 1), (b" a", 3), (b"c", 1), (b" b", 1)]
-    assert counted(["b a", "c a b a"], Words("whitespace", keep_gaps=False)) == [(b"b", 2), (b"a", 3), (b"c", 1)]
+    assert counted(["b a", "c a b a"], PreTokenizer("whitespace", keep_gaps=False)) == [(b"b", 2), (b"a", 3), (b"c", 1)]
 
 
 @pytest.mark.parametrize("texts", [[], [""], pa.array([], pa.string()), pa.array([None], pa.string())])
@@ -178,7 +178,7 @@ def test_no_text_has_no_words(texts: Any) -> None:
 
 def test_blank_documents() -> None:
     assert counted(["", " ", "\n", " "]) == [(b" ", 2), (b"\n", 1)]
-    assert counted(["", " ", "\n"], Words("whitespace", keep_gaps=False)) == []
+    assert counted(["", " ", "\n"], PreTokenizer("whitespace", keep_gaps=False)) == []
 
 
 @pytest.mark.parametrize("string_type", [pa.string(), pa.large_string(), pa.string_view()])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PATTERNS, Words
+from bpe_core import PATTERNS, PreTokenizer
 from bpe_core.pretokenize.pattern_compiler import Unsupported, compile_patterns
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, category
 
@@ -33,7 +33,7 @@ def class_representatives(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_all_short_strings_of_classes_are_cut_as_by_the_regex(name: str) -> None:
-    words = Words(name)
+    words = PreTokenizer(name)
     letters = class_representatives(name)
     for length in range({"gpt2": 6}.get(name, 5)):
         for letters_chosen in itertools.product(letters, repeat=length):
@@ -55,7 +55,7 @@ texts = st.one_of(
 @given(text=texts)
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
-    words = Words(name)
+    words = PreTokenizer(name)
     assert words.split(text) == words.split_with_regex(text)
 
 
@@ -74,7 +74,7 @@ def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
 @given(text=st.text(st.sampled_from("aabbccxKkSſ12 \né'-"), max_size=20))
 @settings(max_examples=200, deadline=None)
 def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None:
-    words = Words(pattern)
+    words = PreTokenizer(pattern)
     assert words.is_compiled
     assert words.split(text) == words.split_with_regex(text)
 
@@ -100,7 +100,7 @@ def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None
 def test_what_is_outside_the_subset_runs_on_the_regex_package(pattern: str) -> None:
     with pytest.raises(Unsupported):
         compile_patterns([pattern])
-    words = Words(pattern)
+    words = PreTokenizer(pattern)
     assert not words.is_compiled
     assert "".join(words.split("aé b\u0301c\na")) == "aé b\u0301c\na"
 
@@ -114,7 +114,7 @@ def test_hugging_face_cuts_alike_with_every_character_in_context(name: str) -> N
     theirs = tokenizers.pre_tokenizers.Sequence(
         [split(tokenizers.Regex(expression), "isolated") for expression in PATTERNS[name]]
     )
-    words = Words(name)
+    words = PreTokenizer(name)
     for text in every_character_in_context():
         assert words.split(text) == [word for word, _ in theirs.pre_tokenize_str(text)]
 
@@ -122,7 +122,7 @@ def test_hugging_face_cuts_alike_with_every_character_in_context(name: str) -> N
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k", "qwen2"])
 def test_tiktoken_cuts_alike_with_every_character_in_context(name: str) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="compares with tiktoken: pip install tiktoken")
-    words = Words(name)
+    words = PreTokenizer(name)
     for text in every_character_in_context():
         ours = words.split(text)
         # Every word is a token, so that tiktoken gives one id for each word that it finds.

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from bpe_core import Tokenizer, Words
+from bpe_core import PreTokenizer, Tokenizer
 from pipelines.reading import deduplicate
 from pipelines.reading.corpus import Task, find_files, plan_tasks
 from pipelines.reading.deduplicate import Duplicates, Hashes, LeftOut, compare_part, find_duplicates, task_name
@@ -23,7 +23,7 @@ from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 from pipelines.training.train_tokenizer import train_tokenizer
 from pipelines.training.word_counts import read_word_counts
 
-PLAIN = Words(("x",))
+PLAIN = PreTokenizer(("x",))
 TEXTS = ["the cat", "the cat ", "The cat", "größer", "gro\u0308ßer", "猫", "", " ", "\n", "a b c " * 30]
 
 
@@ -41,7 +41,7 @@ def write_corpus(folder: Path) -> Path:
     return folder
 
 
-def first_places(corpus: Path, words: Words = PLAIN) -> tuple[list[tuple[str, int]], Counter[str]]:
+def first_places(corpus: Path, words: PreTokenizer = PLAIN) -> tuple[list[tuple[str, int]], Counter[str]]:
     """The slow twin: where the documents are that stay, of those with text, and how many of each file do not."""
     seen: set[str] = set()
     kept, left_out = [], Counter[str]()
@@ -60,7 +60,7 @@ def first_places(corpus: Path, words: Words = PLAIN) -> tuple[list[tuple[str, in
 
 
 def find(
-    corpus: Path, folder: Path, words: Words = PLAIN, workers: int = 1, task_bytes: int = 100
+    corpus: Path, folder: Path, words: PreTokenizer = PLAIN, workers: int = 1, task_bytes: int = 100
 ) -> tuple[dict[str, Task], Duplicates]:
     settings = Corpus(files=(str(corpus),), deduplicate="exact")
     sources = find_files(settings)
@@ -88,10 +88,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("words", "task_bytes"),
-    [(PLAIN, 1), (PLAIN, 1 << 20), (Words(("x",), unicode="NFC"), 150), (Words(("x",), lowercase=True), 150)],
+    [
+        (PLAIN, 1),
+        (PLAIN, 1 << 20),
+        (PreTokenizer(("x",), unicode="NFC"), 150),
+        (PreTokenizer(("x",), lowercase=True), 150),
+    ],
     ids=str,
 )
-def test_the_first_in_file_and_row_order_stays(corpus: Path, tmp_path: Path, words: Words, task_bytes: int) -> None:
+def test_the_first_in_file_and_row_order_stays(
+    corpus: Path, tmp_path: Path, words: PreTokenizer, task_bytes: int
+) -> None:
     kept, left_out = first_places(corpus, words)
     tasks, found = find(corpus, tmp_path, words, task_bytes=task_bytes)
     assert kept_places(corpus, tasks, tmp_path) == kept
@@ -115,7 +122,7 @@ def test_how_files_are_divided_into_tasks_does_not_matter(corpus: Path, tmp_path
 def test_normalisation_decides_what_is_equal(corpus: Path) -> None:
     plain, composed, lower = (
         first_places(corpus, words)[1].total()
-        for words in (PLAIN, Words(("x",), unicode="NFC"), Words(("x",), lowercase=True))
+        for words in (PLAIN, PreTokenizer(("x",), unicode="NFC"), PreTokenizer(("x",), lowercase=True))
     )
     assert plain < composed
     assert plain < lower
@@ -186,7 +193,7 @@ def test_hashes_are_kept_until_their_file_or_the_normalisation_changes(tmp_path:
     of_b = sum(path.endswith("b.parquet") for path in map(str, corpus.iterdir()))
     assert before.items() & after.items() == {item for item in before.items() if item[0] in after}
     assert len(after.keys() - before.keys()) == of_b
-    find(corpus, folder, Words(("x",), lowercase=True), task_bytes=1)
+    find(corpus, folder, PreTokenizer(("x",), lowercase=True), task_bytes=1)
     assert not hashes().keys() & after.keys()
 
 

@@ -16,7 +16,7 @@ import pytest
 from bpe_core import Tokenizer
 from bpe_core.measuring.evaluation import tokens_per_character
 from bpe_core.merging.merges import Merges
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines import cli
 from pipelines.reading.corpus import Task, find_files
 from pipelines.reading.documents import Batch, read_task
@@ -211,7 +211,7 @@ def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
     place = np.array([*np.argsort(order), 256, 257, 258], np.int32)
     spelled = (*alphabet.symbols, *symbols[256:])
     merges = Merges(alphabet, place[left], place[right], place[made], np.ones(4, np.int64), spelled, "size")
-    largest = Tokenizer.from_merges(merges, words=Words("gpt2"))
+    largest = Tokenizer.from_merges(merges, words=PreTokenizer("gpt2"))
     assert largest.tokens(largest.merges[:, 2]) == [b"ab", b"bc", b"abc", b"abc"]
     settings = Sweep(output="o", vocab_sizes=(256, 257, 258, 259))
     assert module._prefix_lengths(largest, settings) == ([0, 1, 2, 3], [])

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bpe_core.merging.merges import learn_merges
-from bpe_core.pretokenize.pre_tokenizer import Words
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import count_words
 from bpe_core.tokenizer import Tokenizer
 from pipelines.running.runners import PipelineFailed
@@ -169,7 +169,7 @@ def test_word_counts_are_those_of_the_corpus(corpus: Path, trained: Path) -> Non
         "documents": 102,
         "null_documents": 6,
         "text_bytes": sum(len(text.encode()) for text in texts),
-        "words": sum(len(Words("gpt2").split(text)) for text in texts),
+        "words": sum(len(PreTokenizer("gpt2").split(text)) for text in texts),
     }
     assert sum(expected.values()) == totals["words"]
     for path in (trained / "word_counts").glob("*.parquet"):
@@ -228,7 +228,7 @@ def test_the_first_seen_word_is_the_most_frequent_then_the_smaller(corpus: Path,
     unlike = learn_merges(dict(sorted(counts.items())), vocab_size=400, ties="first-seen")
     tokenizer = train_tokenizer(project(corpus, tmp_path, {"ties": "first-seen"}))
     assert tokenizer.files() == (
-        Tokenizer.from_merges(expected, words=Words("gpt2"), special_tokens=SPECIAL_TOKENS).files()
+        Tokenizer.from_merges(expected, words=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
     )
     assert unlike[:100] != expected[:100]
 
@@ -385,7 +385,7 @@ def test_min_count_leaves_rare_words_out_and_says_how_many(corpus: Path, tmp_pat
     assert 0 < len(kept) < len(counts)
     merges = learn_merges(kept, num_merges=400, special_tokens=["<eos>", "<pad>"])
     assert tokenizer.files() == (
-        Tokenizer.from_merges(merges, words=Words("gpt2"), special_tokens=SPECIAL_TOKENS).files()
+        Tokenizer.from_merges(merges, words=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
     )
     facts = read_json(f"{tmp_path}/_manifest.json")["corpus"]
     assert facts["distinct_words_trained_on"] == len(kept)
@@ -667,7 +667,7 @@ def test_word_counts_made_by_hand_need_no_manifest(tmp_path: Path) -> None:
     )
     merges = learn_merges(counts, num_merges=4)
     assert tokenizer.files() == (
-        Tokenizer.from_merges(merges, words=Words("gpt2"), special_tokens=SPECIAL_TOKENS).files()
+        Tokenizer.from_merges(merges, words=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
     )
 
 
