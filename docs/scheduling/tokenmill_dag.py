@@ -1,9 +1,9 @@
-"""An Airflow 3 DAG of job 2: each exit code of `tokenmill tokenize` becomes the state of a task that it means.
+"""An Airflow 3 DAG that runs job 2 every hour and maps the exit codes of `tokenmill tokenize` to task states.
 
-0 succeeds. 3 (nothing to do) and 4 (another run is at work) skip, and with it what would read new shards. 2 (bad input)
-fails without another try. Anything else fails and is tried again, which takes the work up where it stopped.
+0 is a success. 3 (nothing to do) and 4 (another run is working) skip the task and everything after it. 2 (bad input)
+fails without a retry. Any other code fails and is retried; the retry continues from where the run stopped.
 
-Copy to Airflow's folder of DAGs. The variables TOKENMILL and TOKENMILL_CONFIG of the environment name the command and
+Copy this file to Airflow's DAG folder. The environment variables TOKENMILL and TOKENMILL_CONFIG name the command and
 the project file.
 """
 
@@ -32,7 +32,7 @@ CONFIG = os.environ.get("TOKENMILL_CONFIG", "/etc/tokenmill/project.yaml")
 def tokenmill() -> None:
     @task
     def tokenize() -> dict[str, Any]:
-        """Returns the line of JSON about the run."""
+        """Runs job 2 and returns what its `--log-json` line says about the run."""
         command = [COMMAND, "tokenize", "--config", CONFIG, "--log-json", "--run.progress", "false"]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         print(run.stdout)
@@ -45,7 +45,7 @@ def tokenmill() -> None:
 
     @task
     def announce(about: dict[str, Any]) -> None:
-        """Stands for what goes on with the shards."""
+        """Placeholder for the task that uses the new shards."""
         print(f"{about['output']}: {about['counts']['tokens']:,} tokens")
 
     announce(tokenize())
