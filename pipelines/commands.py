@@ -19,16 +19,17 @@ from rich.text import Text
 from bpe_core.export import export as export_tokenizer
 from bpe_core.measuring.audit import TokenAudit, audit_tokens
 from bpe_core.tokenizer import Tokenizer
+from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids
-from pipelines.checking.verify_shards import verify_shards as check_shards
-from pipelines.checking.verify_tokenizer import Check, self_checks
+from pipelines.checking.verify_shards import check_shards
+from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.report.token_display import visible
 from pipelines.running.outcome import Outcome
 from pipelines.settings.project import Corpus
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
-from pipelines.tokenizing.rows import read_tokenizer
+from pipelines.tokenizing.rows import read_job_tokenizer
 from pipelines.tokenizing.shards import read_token_counts
 from pipelines.training.word_counts import count_corpus_here, read_word_counts
 
@@ -143,7 +144,7 @@ def verify(args: argparse.Namespace) -> None:
     if args.tokenizer or args.against or args.corpus:
         raise ValueError("--config names tokenizer and corpus; leave out --tokenizer, --against and --corpus")
     project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
-    _show_checks(self_checks(project, _words(args.positives), _words(args.negatives)), args.json)
+    _show_checks(check_tokenizer(project, _words(args.positives), _words(args.negatives)), args.json)
 
 
 def _compare_with_library(args: argparse.Namespace) -> None:
@@ -177,7 +178,7 @@ def verify_shards(args: argparse.Namespace) -> None:
             raise ValueError("--config names the tokenizer; leave out --tokenizer")
         command = f"tokenmill verify shards --config {args.config}"
         settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
-        tokenizer, folder = read_tokenizer(settings), settings.output
+        tokenizer, folder = read_job_tokenizer(settings), settings.output
         may_be_gone = may_be_gone or settings.on_removed == "keep"
     checks = check_shards(folder, tokenizer, sample=args.sample, seed=args.seed, sources_may_be_gone=may_be_gone)
     _show_checks(checks, args.json)
@@ -188,10 +189,10 @@ def _show_checks(found: Iterable[Check], path: str | None) -> None:
     checks = []
     for check in found:
         checks.append(check)
-        print(check.line(), flush=True)
+        print(check.line, flush=True)
     failed = [check.name for check in checks if check.status == "fail"]
     if path:
-        _write_json(path, {"passed": not failed, "checks": [asdict(check) for check in checks]})
+        _write_json(path, {"passed": not failed, "checks": [check.json_form for check in checks]})
     if failed:
         raise SystemExit(Outcome.FAILED)
 

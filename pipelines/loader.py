@@ -38,7 +38,7 @@ except ModuleNotFoundError:
     torch = None
     IterableDataset = object
 
-Batch = dict[str, Any]
+TrainingBatch = dict[str, Any]
 """Columns of rows by name. A value for each token: `(rows, bucket)`, numbers: `(rows,)`, both as stored; all else: a
 list."""
 
@@ -132,13 +132,13 @@ class ShardBatches:
         """Rows of this rank in one epoch."""
         return sum(share.num_rows for shares in self._streams for share in shares)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         for batch in self.read(self.epoch, self.position):
             self.position += 1
             yield batch
         self.epoch, self.position = self.epoch + 1, 0
 
-    def read(self, epoch: int, first: int = 0, step: int = 1) -> Iterator[Batch]:
+    def read(self, epoch: int, first: int = 0, step: int = 1) -> Iterator[TrainingBatch]:
         """Yields every `step`-th batch of an epoch from batch `first` on; `epoch` and `position` stay as they are."""
         schedule = self._schedule(epoch)
         readers = [
@@ -195,7 +195,7 @@ class ShardBatches:
 
 
 class ShardDataset(IterableDataset):
-    """`ShardBatches` for PyTorch's `DataLoader`, with any number of workers; tensors of int64, else as `Batch`.
+    """`ShardBatches` for PyTorch's `DataLoader`, with any number of workers; tensors of int64, else as `TrainingBatch`.
 
     The `DataLoader` prefetches, so the training loop, which knows what it has used, says how far it got.
 
@@ -235,7 +235,7 @@ class ShardDataset(IterableDataset):
         """Batches of this rank that the next iteration gives."""
         return max(0, len(self._batches) - int(self._start[1]))
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         worker = get_worker_info()
         index, num_workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         epoch, position = self._start.tolist()
@@ -360,7 +360,7 @@ class _RunReader:
         self._rows: Int64s = np.empty(0, np.int64)
         self._group: tuple[int, pa.Table] | None = None  # the first row of a row group in the line, and its rows
 
-    def batch(self, index: int) -> Batch:
+    def batch(self, index: int) -> TrainingBatch:
         window, place = divmod(index, self._batches_per_window)
         if window != self._window_index:
             self._load(window)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines import loader
-from pipelines.loader import Batch, Batching, ShardBatches, ShardDataset
+from pipelines.loader import Batching, ShardBatches, ShardDataset, TrainingBatch
 from pipelines.settings.project import Corpus, Project, Run, Shards
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 
@@ -79,7 +79,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_folder(tmp_path_factory.mktemp("shards"), LAYOUT)
 
 
-def numbers(batch: Batch) -> list[int]:
+def numbers(batch: TrainingBatch) -> list[int]:
     """The rows of a batch, after checking that all its columns are these rows' in one bucket."""
     rows = [int(row) for row in batch["input_ids"][:, 0]]
     bucket = batch["input_ids"].shape[1]
@@ -90,7 +90,7 @@ def numbers(batch: Batch) -> list[int]:
     return rows
 
 
-def with_workers(batches: ShardBatches, num_workers: int) -> Iterator[Batch]:
+def with_workers(batches: ShardBatches, num_workers: int) -> Iterator[TrainingBatch]:
     """The rest of an epoch as a `DataLoader` puts it together: a batch of each worker in turn."""
     workers = [batches.read(batches.epoch, batches.position + w, num_workers) for w in range(num_workers)]
     for turn in zip_longest(*workers):
@@ -156,7 +156,7 @@ def test_every_row_comes_once_in_an_epoch_over_all_ranks(
     assert max(rows_of_rank) - min(rows_of_rank) <= 1
 
 
-def full(size: dict[str, int], batch: Batch) -> int:
+def full(size: dict[str, int], batch: TrainingBatch) -> int:
     return size.get("batch_size") or size["max_tokens"] // int(batch["input_ids"].shape[1])
 
 

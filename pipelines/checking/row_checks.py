@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowGroup:
     """The rows of one row group.
 
     Attributes:
@@ -54,30 +54,30 @@ class Rows:
         return starts[in_use], stops[in_use]
 
 
-def _wrong_bucket(rows: Rows) -> Bools:
+def _wrong_bucket(rows: RowGroup) -> Bools:
     """A row is no longer than its bucket, and longer than the next smaller one."""
     return (rows.lengths > rows.bucket) | (rows.lengths <= rows.shorter)
 
 
-def _wrong_mask(rows: Rows) -> Bools:
+def _wrong_mask(rows: RowGroup) -> Bools:
     """The mask is 1 on tokens, which come first, and 0 on padding; padding is the pad id."""
     padding_differs = ~rows.is_token & (rows.columns["input_ids"] != rows.pad_id)
     return _any_place((rows.columns["attention_mask"] != rows.is_token) | padding_differs)
 
 
-def _wrong_labels(rows: Rows) -> Bools:
+def _wrong_labels(rows: RowGroup) -> Bools:
     """Labels are the ids of tokens, and -100 on padding."""
     due = np.where(rows.is_token, rows.columns["input_ids"], IGNORED_LABEL)
     return _any_place(rows.columns["labels"] != due)
 
 
-def _wrong_ids(rows: Rows) -> Bools:
+def _wrong_ids(rows: RowGroup) -> Bools:
     """Ids are of the vocabulary."""
     ids = rows.columns["input_ids"]
     return _any_place((ids < 0) | (ids >= rows.vocab_size))
 
 
-def _wrong_segments(rows: Rows) -> Bools:
+def _wrong_segments(rows: RowGroup) -> Bools:
     """Segments are numbered from 1 one after the other, their positions from 0, and padding has 0 in both."""
     positions, segments = rows.columns["position_ids"], rows.columns["segment_ids"]
     starts = (positions == 0) & rows.is_token
@@ -96,7 +96,7 @@ def _any_place(wrong: Bools) -> Bools:
 class RowCheck(NamedTuple):
     """A check of rows: which are wrong, and the columns that it needs."""
 
-    wrong: Callable[[Rows], Bools]
+    wrong: Callable[[RowGroup], Bools]
     columns: tuple[str, ...] = ()
 
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
 from bpe_core.tokenizer import Tokenizer
-from pipelines.checking.row_checks import ROW_ARRAYS, ROW_CHECKS, Bools, Rows
-from pipelines.checking.verify_tokenizer import Check, Status
+from pipelines.checking.check import Check, Status
+from pipelines.checking.row_checks import ROW_ARRAYS, ROW_CHECKS, Bools, RowGroup
 from pipelines.reading.corpus import FileSlice, SourceFile, find_files
 from pipelines.reading.documents import read_task
 from pipelines.reading.fingerprints import sha256
@@ -33,7 +33,7 @@ Document = tuple[str, int]
 """A file of the corpus and a row of it."""
 
 
-def verify_shards(
+def check_shards(
     folder: str,
     tokenizer: Tokenizer | None = None,
     *,
@@ -153,7 +153,7 @@ def _check_checksums(output: _Output, tally: _Tally) -> Check:
     recorded = any("sha256" in shard for shard in output.manifest["shards"])
     check = tally.check("checksums", "shards", "no shard is there" if recorded else "the manifest has no checksums")
     if check.status == "fail":
-        return replace(check, figure=f"{check.figure}; delete each such file, then {_AGAIN}")
+        return replace(check, summary=f"{check.summary}; delete each such file, then {_AGAIN}")
     return check
 
 
@@ -215,7 +215,7 @@ class _ReadShards:
         per_row = None
         if has_provenance and output.settings.layout == "packed":
             per_row = _list_sizes(table, PROVENANCE_COLUMNS[0])
-        rows = Rows(bucket, output.shorter(bucket), output.vocab_size, output.pad_id, lengths, columns, per_row)
+        rows = RowGroup(bucket, output.shorter(bucket), output.vocab_size, output.pad_id, lengths, columns, per_row)
         for name, check in ROW_CHECKS.items():
             if set(check.columns) <= set(columns):
                 self.rows[name].add(check.wrong(rows), path, first_row)
@@ -225,7 +225,7 @@ class _ReadShards:
         if has_provenance:
             self._add_provenance(table, rows, path, first_row)
 
-    def _add_provenance(self, table: pa.Table, rows: Rows, path: str, first_row: int) -> None:
+    def _add_provenance(self, table: pa.Table, rows: RowGroup, path: str, first_row: int) -> None:
         sources, source_rows, parts = (table[name].combine_chunks() for name in PROVENANCE_COLUMNS)
         if rows.segments_in_row is not None:
             sources, source_rows, parts = sources.flatten(), source_rows.flatten(), parts.flatten()
@@ -304,8 +304,8 @@ def _check_token_counts(output: _Output, read: _ReadShards) -> Check:
     wrong = np.flatnonzero(kept != read.token_counts)
     if wrong.size:
         id_ = int(wrong[0])
-        figure = f"{wrong.size:,} ids; the first is {id_}: {kept[id_]:,} kept, {read.token_counts[id_]:,} in the shards"
-        return Check(name, "fail", figure, values)
+        summary = f"{wrong.size:,} ids; the first is {id_}: {kept[id_]:,} kept, {read.token_counts[id_]:,} in shards"
+        return Check(name, "fail", summary, values)
     unused = int((kept == 0).sum())
     return Check(name, "pass", f"{values['tokens']:,} tokens, {unused:,} of {kept.size:,} ids do not occur", values)
 
@@ -407,8 +407,8 @@ def _check_encoding(output: _Output, read: _ReadShards, sources: _Sources, token
         return Check(name, "skip", "no tokenizer was given")
     recorded = output.manifest["tokenizer"]
     if tokenizer.fingerprint != recorded:
-        figure = f"the tokenizer is {tokenizer.fingerprint[:12]}, and the shards were written with {recorded[:12]}"
-        return Check(name, "fail", figure)
+        summary = f"the tokenizer is {tokenizer.fingerprint[:12]}, and the shards were written with {recorded[:12]}"
+        return Check(name, "fail", summary)
     wanted: dict[str, list[int]] = defaultdict(list)
     for path, row in sample.found:
         if path in sources.found and path not in sources.changed:

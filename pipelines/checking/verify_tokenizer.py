@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise, zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from bpe_core.kernels import flat_bytes
 from bpe_core.measuring.audit import readable, unreachable
 from bpe_core.measuring.evaluation import tokens_of_words
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
+from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids, num_shared
 from pipelines.reading.documents import read_corpus
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES
@@ -28,29 +29,8 @@ from pipelines.storage.manifest import MANIFEST, differences, read_json
 from pipelines.training.train_tokenizer import train_tokenizer
 from pipelines.training.word_counts import count_corpus_here, read_word_counts
 
-Status = Literal["pass", "fail", "skip"]
-
 _SHOWN_EXCEPTIONS = 5
 _SHOWN_BYTES = 30  # around the first difference
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        figure: what was found, on one line; where it was not looked at, the reason.
-        values: the numbers in it, by name.
-    """
-
-    name: str
-    status: Status
-    figure: str
-    values: Mapping[str, float] = field(default_factory=dict)
-
-    def line(self) -> str:
-        """Returns the check as a line for people."""
-        return f"{self.status:4}  {self.name:12}  {self.figure}"
 
 
 class _NotChecked(Exception):
@@ -60,11 +40,11 @@ class _NotChecked(Exception):
 @dataclass(frozen=True)
 class _Result:
     passed: bool
-    figure: str
+    summary: str
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def self_checks(project: Project, positives: Sequence[str] = (), negatives: Sequence[str] = ()) -> Iterator[Check]:
+def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: Sequence[str] = ()) -> Iterator[Check]:
     """Yields each check of a project's tokenizer as it is done; it is trained again in a folder of its own.
 
     The tokenizer is that of `train.output`, or of `shards.tokenizer` where there is no `train`.
@@ -121,7 +101,7 @@ def _checked(name: str, check: Callable[[], _Result]) -> Check:
         return Check(name, "skip", str(reason))
     except ValueError as error:  # Of a damaged tokenizer: what it says is what is wrong.
         return Check(name, "fail", str(error))
-    return Check(name, "pass" if found.passed else "fail", found.figure, found.values)
+    return Check(name, "pass" if found.passed else "fail", found.summary, found.values)
 
 
 class _Again(NamedTuple):
@@ -248,10 +228,10 @@ def _round_trip(tokenizer: Tokenizer, words: PreTokenizer, corpus: Corpus) -> _R
             if back != due.encode():
                 values["different"] += 1
                 first = first or f"; the first is {batch.path}, row {row}: {_change(due.encode(), back)}"
-    figure = f"{values['documents']:,} documents, {values['ids']:,} ids, {values['different']:,} come back otherwise"
-    figure += f", {values['normalised']:,} normalised" if words.unicode != "none" or words.lowercase else ""
-    figure += f", {values['unknown']:,} unknown characters" if in_words else ""
-    return _Result(first is None, figure + (first or ""), values)
+    summary = f"{values['documents']:,} documents, {values['ids']:,} ids, {values['different']:,} come back otherwise"
+    summary += f", {values['normalised']:,} normalised" if words.unicode != "none" or words.lowercase else ""
+    summary += f", {values['unknown']:,} unknown characters" if in_words else ""
+    return _Result(first is None, summary + (first or ""), values)
 
 
 def _with_unknown(tokenizer: Tokenizer, words: PreTokenizer, text: str) -> str:
@@ -282,8 +262,8 @@ def _reachable(tokenizer: Tokenizer) -> _Result:
         f"{entry.token!r} ({entry.id}) becomes {[readable(tokenizer, part) for part in entry.related]}"
         for entry in found[:_SHOWN_EXCEPTIONS]
     )
-    figure = f"{len(found):,} of {tokenizer.vocab_size:,} tokens cannot be reached"
-    return _Result(not found, f"{figure}: {shown}" if found else figure, {"unreachable": len(found)})
+    summary = f"{len(found):,} of {tokenizer.vocab_size:,} tokens cannot be reached"
+    return _Result(not found, f"{summary}: {shown}" if found else summary, {"unreachable": len(found)})
 
 
 def _prefixes(tokenizer: Tokenizer, word_counts: pa.Table) -> _Result:
@@ -332,9 +312,9 @@ def _wholeness(tokenizer: Tokenizer, words: Sequence[str], *, whole: bool) -> _R
     """Every word is one token, or every word is in pieces."""
     counts = tokens_of_words(tokenizer, words)
     wrong = [word for word, count in counts.items() if (count > 1 if whole else count == 1)]
-    figure = f"{len(words) - len(wrong)} of {len(words)} words are {'one token' if whole else 'in pieces'}"
+    summary = f"{len(words) - len(wrong)} of {len(words)} words are {'one token' if whole else 'in pieces'}"
     cuts = (f"{word!r} is {tokenizer.tokenize(word)}" for word in wrong[:_SHOWN_EXCEPTIONS])
-    return _Result(not wrong, "; ".join([figure, *cuts]), {"words": len(words), "wrong": len(wrong)})
+    return _Result(not wrong, "; ".join([summary, *cuts]), {"words": len(words), "wrong": len(wrong)})
 
 
 def _agrees_with_hugging_face(tokenizer: Tokenizer, corpus: Corpus) -> _Result:
@@ -349,8 +329,8 @@ def _agrees_with_hugging_face(tokenizer: Tokenizer, corpus: Corpus) -> _Result:
             found = compare_ids(tokenizer, "hf", corpus, files.join(folder, TOKENIZER_FILE))
         except ModuleNotFoundError as error:
             raise _NotChecked(f"{error}; install it to compare: pip install tokenizers") from error
-    figure = found.line()
+    summary = found.line
     if found.first is not None:
-        figure += "; " + found.first.describe(tokenizer).partition("\n")[0]
+        summary += "; " + found.first.describe(tokenizer).partition("\n")[0]
     values = {"documents": found.documents, "ids": found.ids, "different": found.different}
-    return _Result(found.first is None, figure, values)
+    return _Result(found.first is None, summary, values)

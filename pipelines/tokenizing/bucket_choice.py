@@ -23,7 +23,7 @@ from pipelines.settings.project import BucketChoice, Corpus, Project, Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json, write_json
 from pipelines.tokenizing.buckets import bucket_of
-from pipelines.tokenizing.rows import count_lengths, read_tokenizer
+from pipelines.tokenizing.rows import count_lengths, read_job_tokenizer
 
 
 def least_padding(num_rows: Int64s, count: int, multiple_of: int = 1) -> list[int]:
@@ -113,7 +113,7 @@ def choose_buckets(
             {task_name(task): task for task in tasks},
             {source.path: source.fingerprint for source in sources},
             project.corpus,
-            read_tokenizer(settings).words,
+            read_job_tokenizer(settings).words,
             folder,
             project.run,
             carry=settings.carry,
@@ -166,7 +166,7 @@ class _CountTask(beam.DoFn):
         self._duplicates_folder = duplicates_folder
 
     def setup(self) -> None:
-        self._tokenizer = read_tokenizer(self._settings)
+        self._tokenizer = read_job_tokenizer(self._settings)
 
     def process(self, task: Task) -> Iterator[Int64s]:
         left_out = LeftOut.read(self._corpus, self._duplicates_folder, task_name(task))

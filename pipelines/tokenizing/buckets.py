@@ -19,7 +19,7 @@ IGNORED_LABEL = -100
 """The label of a position without loss; PyTorch's cross entropy and Hugging Face's collators leave it out."""
 
 
-class Rows(NamedTuple):
+class RowSpans(NamedTuple):
     """Rows cut from documents, in the documents' order: ids `start` to `stop` (exclusive) of a document; all int64.
 
     `part` counts a document's rows from 0.
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     part: Int64s
 
 
-def cut_rows(lengths: npt.ArrayLike, longest: int, on_overflow: OnOverflow = "split", overlap: int = 0) -> Rows:
+def cut_rows(lengths: npt.ArrayLike, longest: int, on_overflow: OnOverflow = "split", overlap: int = 0) -> RowSpans:
     """Returns the rows of documents with `lengths` ids; a document of no ids has none.
 
     A document longer than `longest` gives several rows, each but the first repeating `overlap` ids (`split`), its
@@ -51,7 +51,7 @@ def cut_rows(lengths: npt.ArrayLike, longest: int, on_overflow: OnOverflow = "sp
     first_row = np.cumsum(num_parts) - num_parts
     part = np.arange(document.size) - first_row[document]
     start = part * step
-    return Rows(document, start, np.minimum(start + longest, sizes[document]), part)
+    return RowSpans(document, start, np.minimum(start + longest, sizes[document]), part)
 
 
 def add_ends(ids: pa.ListArray, begin: int | None, end: int | None) -> tuple[Int32s, Int64s]:

@@ -18,12 +18,12 @@ from pipelines.reading.documents import Batch
 from pipelines.reading.order import copy_numbers, draw, shuffle_rows
 from pipelines.settings.project import Shards
 from pipelines.storage import files
-from pipelines.tokenizing.buckets import Rows, add_ends, bucket_of, cut_rows, take_lists
+from pipelines.tokenizing.buckets import RowSpans, add_ends, bucket_of, cut_rows, take_lists
 from pipelines.tokenizing.packing import pack_segments
 from pipelines.tokenizing.shards import RowFormat, TaskOutput
 
 
-def read_tokenizer(settings: Shards) -> Tokenizer:
+def read_job_tokenizer(settings: Shards) -> Tokenizer:
     """Returns the tokenizer that the settings name; see `files.read_tokenizer`."""
     return files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
 
@@ -65,7 +65,7 @@ class _Encoded(NamedTuple):
 
     ids: Int32s
     starts: Int64s
-    rows: Rows
+    rows: RowSpans
 
 
 def _encode(batch: Batch, tokenizer: Tokenizer, settings: Shards) -> _Encoded:

@@ -30,7 +30,7 @@ from pipelines.tokenizing.bucket_choice import choose_buckets, with_chosen_bucke
 from pipelines.tokenizing.dataset_card import CARD, dataset_card
 from pipelines.tokenizing.plan import PLAN, PLAN_FIELDS, Changes, Plan, delete_strays, make_plan, write_plan
 from pipelines.tokenizing.preview import Preview, preview
-from pipelines.tokenizing.rows import add_rows, read_tokenizer
+from pipelines.tokenizing.rows import add_rows, read_job_tokenizer
 from pipelines.tokenizing.shards import (
     TASKS_FOLDER,
     TOKEN_COUNTS,
@@ -81,7 +81,7 @@ def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str 
     """
     settings = project.for_tokenizing()
     files.use_flags(beam_args)
-    tokenizer = read_tokenizer(settings)
+    tokenizer = read_job_tokenizer(settings)
     with OutputLock(settings.output, run_id or new_run_id(), project.run.lock_seconds) as lock:
         for claim in lock.taken_over:
             _console.print(f"{settings.output}: removed the lock of a dead run, {claim}")
@@ -91,7 +91,7 @@ def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str 
 def preview_tokenizing(project: Project) -> Preview:
     """Returns what `run_tokenizing` would do now; writes nothing, takes no lock, and chooses no buckets."""
     settings = project.for_tokenizing()
-    tokenizer = read_tokenizer(settings)
+    tokenizer = read_job_tokenizer(settings)
     sources = find_files(project.corpus, project.outputs)
     plan = _plan(
         project,
@@ -274,7 +274,7 @@ class _TokenizeTask(beam.DoFn):
 
     def setup(self) -> None:
         # Loaded here, not sent along: a tokenizer of 200,000 entries is too large for some runners' job graphs.
-        self._tokenizer = read_tokenizer(self._format.settings)
+        self._tokenizer = read_job_tokenizer(self._format.settings)
 
     def process(self, named_task: tuple[str, str, Task]) -> Iterator[str]:
         name, key, task = named_task

@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from bpe_core import Tokenizer
-from pipelines.checking.verify_shards import verify_shards
-from pipelines.checking.verify_tokenizer import Check
+from pipelines.checking.check import Check
+from pipelines.checking.verify_shards import check_shards
 from pipelines.cli import main
 from pipelines.settings.project import Corpus, Project, Run, Shards
 from pipelines.storage.manifest import read_json
@@ -76,7 +76,7 @@ def packed(home: Path, tmp_path: Path) -> Path:
 
 def verify(home: Path, output: Path, **options: Any) -> dict[str, Check]:
     tokenizer = Tokenizer.load(home / "tokenizer")
-    return {check.name: check for check in verify_shards(str(output), tokenizer, **options)}
+    return {check.name: check for check in check_shards(str(output), tokenizer, **options)}
 
 
 def failed(checks: dict[str, Check]) -> set[str]:
@@ -165,7 +165,7 @@ def test_other_settings_pass_too(home: Path, tmp_path: Path, settings: dict[str,
     checks = verify(home, tmp_path)
     assert failed(checks) == set()
     assert checks["re-encoding"].status == ("pass" if settings.get("provenance", True) else "skip")
-    assert checks["labels"].figure == "the shards have no column labels"
+    assert checks["labels"].summary == "the shards have no column labels"
 
 
 def test_the_sample_is_about_as_large_as_asked_and_goes_by_its_seed(home: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_changed_row_fails_the_right_checks(
     checks = verify(home, padded, sample=0)
     assert failed(checks) == wrong
     if len(wrong) == 1 and wrong < {"mask", "labels"}:
-        figure = checks[wrong.pop()].figure
+        figure = checks[wrong.pop()].summary
         assert figure.startswith("1 of ")
         assert figure.endswith(f" rows; the first is bucket=32/{path.name}, row 1")
 
@@ -217,7 +217,7 @@ def test_another_token_fails_counts_by_id_and_the_sample(home: Path, padded: Pat
     change_shard(padded, change)
     checks = verify(home, padded)
     assert failed(checks) == {"token counts", "re-encoding"}
-    assert checks["re-encoding"].figure.startswith("1 of ")
+    assert checks["re-encoding"].summary.startswith("1 of ")
 
 
 def test_rows_of_two_documents_exchanged_fail_the_sample_alone(home: Path, padded: Path) -> None:
@@ -248,7 +248,7 @@ def test_lists_of_another_length_than_the_bucket_are_found(home: Path, padded: P
     path = change_shard(padded, lambda rows: rows[1]["input_ids"].append(0))
     checks = verify(home, padded, sample=0)
     assert "bucket" in failed(checks)
-    assert checks["bucket"].figure.endswith(f"; the first is bucket=32/{path.name}, row 1")
+    assert checks["bucket"].summary.endswith(f"; the first is bucket=32/{path.name}, row 1")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_changed_byte_fails_the_checksum(home: Path, padded: Path) -> None:
     path.write_bytes(content)
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"checksums"}
-    assert checks["checksums"].figure.endswith(
+    assert checks["checksums"].summary.endswith(
         f"; the first is bucket=32/{path.name}; delete each such file, then tokenmill tokenize makes them again"
     )
     assert checks["token counts"].status == "skip"
@@ -312,8 +312,8 @@ def test_missing_and_unlisted_files_are_found(home: Path, padded: Path) -> None:
         "missing": 1,
         "unlisted": 1,
     }
-    assert f"the first is {path};" in checks["files"].figure
-    assert checks["files"].figure.endswith("part-stray.parquet")
+    assert f"the first is {path};" in checks["files"].summary
+    assert checks["files"].summary.endswith("part-stray.parquet")
 
 
 def test_where_no_shard_is_there_that_is_the_reason(home: Path, padded: Path) -> None:
@@ -321,16 +321,16 @@ def test_where_no_shard_is_there_that_is_the_reason(home: Path, padded: Path) ->
         path.unlink()
     checks = verify(home, padded)
     assert failed(checks) == {"files"}
-    assert "; tokenmill tokenize makes them again" in checks["files"].figure
-    assert checks["checksums"].figure == "no shard is there"
-    assert checks["provenance"].figure == checks["mask"].figure == "no shard could be read"
+    assert "; tokenmill tokenize makes them again" in checks["files"].summary
+    assert checks["checksums"].summary == "no shard is there"
+    assert checks["provenance"].summary == checks["mask"].summary == "no shard could be read"
 
 
 def test_totals_of_the_manifest_are_checked(home: Path, padded: Path) -> None:
     change_manifest(padded, lambda manifest: manifest["buckets"]["16"].update(tokens=1))
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"counts"}
-    assert checks["counts"].figure.endswith("the first is bucket 16")
+    assert checks["counts"].summary.endswith("the first is bucket 16")
     change_manifest(padded, lambda manifest: manifest["counts"].update(rows=1))
     assert verify(home, padded, sample=0)["counts"].values["wrong"] == 2
 
@@ -342,7 +342,7 @@ def test_wrong_counts_by_id_are_found(home: Path, padded: Path) -> None:
     np.save(path, counts)
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"token counts"}
-    assert checks["token counts"].figure.startswith("1 ids; the first is 7: ")
+    assert checks["token counts"].summary.startswith("1 ids; the first is 7: ")
     np.save(path, counts[:-1])
     assert failed(verify(home, padded, sample=0)) == {"token counts"}
     path.unlink()
@@ -354,14 +354,14 @@ def test_an_output_that_is_not_finished_fails_at_once(home: Path, padded: Path) 
         (padded / name).unlink()
         [check] = verify(home, padded).values()
         assert (check.name, check.status) == ("manifest", "fail")
-        assert name in check.figure
+        assert name in check.summary
 
 
 def test_a_manifest_without_a_field_fails_at_once(home: Path, padded: Path) -> None:
     change_manifest(padded, lambda manifest: manifest.pop("vocabulary"))
     [check] = verify(home, padded).values()
     assert (check.name, check.status) == ("manifest", "fail")
-    assert "has no 'vocabulary'" in check.figure
+    assert "has no 'vocabulary'" in check.summary
 
 
 def test_changed_and_missing_sources_are_found(home: Path, tmp_path: Path) -> None:
@@ -374,22 +374,22 @@ def test_changed_and_missing_sources_are_found(home: Path, tmp_path: Path) -> No
     (corpus / "a.parquet").unlink()
     checks = verify(home, output)
     assert failed(checks) == {"provenance"}
-    assert checks["provenance"].figure == (
+    assert checks["provenance"].summary == (
         f"1 files are not there, the first is {corpus / 'a.parquet'}; "
         f"1 files have changed, the first is {corpus / 'c.jsonl'}"
     )
     assert 0 < checks["re-encoding"].values["documents"] < 40
     checks = verify(home, output, sources_may_be_gone=True)
-    assert checks["provenance"].figure == f"1 files have changed, the first is {corpus / 'c.jsonl'}"
+    assert checks["provenance"].summary == f"1 files have changed, the first is {corpus / 'c.jsonl'}"
     shutil.copy(home / "corpus" / "c.jsonl", corpus)
     checks = verify(home, output, sources_may_be_gone=True)
     assert failed(checks) == set()
-    assert checks["provenance"].figure.endswith(f"; 1 files are not there, the first is {corpus / 'a.parquet'}")
+    assert checks["provenance"].summary.endswith(f"; 1 files are not there, the first is {corpus / 'a.parquet'}")
     assert 0 < checks["re-encoding"].values["documents"] < 60
     (corpus / "b.parquet").write_bytes(b"PAR1")
     checks = verify(home, output, sources_may_be_gone=True)
     assert failed(checks) == {"provenance"}
-    assert "1 files cannot be read: " in checks["provenance"].figure
+    assert "1 files cannot be read: " in checks["provenance"].summary
 
 
 def test_a_row_past_the_end_of_a_file_of_lines_is_found(home: Path, padded: Path) -> None:
@@ -401,14 +401,14 @@ def test_a_row_past_the_end_of_a_file_of_lines_is_found(home: Path, padded: Path
     change_shard(padded, change)
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"provenance"}
-    assert checks["provenance"].figure == f"{source} has 23 rows, and there are shards with row 23 of it"
+    assert checks["provenance"].summary == f"{source} has 23 rows, and there are shards with row 23 of it"
 
 
 def test_another_tokenizer_is_no_match(home: Path, tmp_path: Path) -> None:
     other = Tokenizer.train(["another"], vocab_size=280, special_tokens={"eos": "<eos>"})
-    checks = {check.name: check for check in verify_shards(str(home / "padded"), other)}
+    checks = {check.name: check for check in check_shards(str(home / "padded"), other)}
     assert failed(checks) == {"re-encoding"}
-    assert other.fingerprint[:12] in checks["re-encoding"].figure
+    assert other.fingerprint[:12] in checks["re-encoding"].summary
 
 
 # The command.

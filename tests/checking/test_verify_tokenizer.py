@@ -15,8 +15,9 @@ from tokenizers_made_by_hand import with_merges
 from bpe_core import Tokenizer
 from pipelines import cli
 from pipelines.checking import verify_tokenizer
+from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids
-from pipelines.checking.verify_tokenizer import Check, self_checks
+from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading import corpus
 from pipelines.reading.fingerprints import How, file_fingerprint
 from pipelines.settings.project import Corpus, Project
@@ -70,7 +71,7 @@ def edit(checked: Project, damage: Damage) -> None:
 
 
 def by_name(checked: Project, **words: Any) -> dict[str, Check]:
-    return {check.name: check for check in self_checks(checked, **words)}
+    return {check.name: check for check in check_tokenizer(checked, **words)}
 
 
 def failing(checks: dict[str, Check]) -> set[str]:
@@ -85,16 +86,16 @@ def test_a_sound_tokenizer_passes_every_check(copy: Project) -> None:
         *("positives", "negatives", "hugging face"),
     ]
     assert {check.status for check in checks.values()} == {"pass"}
-    assert checks["ranks"].figure == "ids 0 to 276 without holes, 20 merges at their ranks"
-    assert checks["merges"].figure == "20 merges, trained again one for one"
+    assert checks["ranks"].summary == "ids 0 to 276 without holes, 20 merges at their ranks"
+    assert checks["merges"].summary == "20 merges, trained again one for one"
     assert checks["round trip"].values["documents"] == len(TEXTS)
-    assert checks["round trip"].figure.endswith(" ids, 0 come back otherwise")
-    assert checks["reachable"].figure == "0 of 277 tokens cannot be reached"
+    assert checks["round trip"].summary.endswith(" ids, 0 come back otherwise")
+    assert checks["reachable"].summary == "0 of 277 tokens cannot be reached"
     assert checks["prefixes"].values["tokens_per_character_first"] == len("".join(TEXTS).encode()) / len("".join(TEXTS))
-    assert checks["prefixes"].figure.endswith("in 7 steps; 257 ids to 277")
-    assert checks["positives"].figure == "2 of 2 words are one token"
+    assert checks["prefixes"].summary.endswith("in 7 steps; 257 ids to 277")
+    assert checks["positives"].summary == "2 of 2 words are one token"
     assert checks["hugging face"].values["different"] == 0
-    assert checks["merges"].line() == "pass  merges        20 merges, trained again one for one"
+    assert checks["merges"].line == "pass  merges        20 merges, trained again one for one"
 
 
 def test_the_corpus_is_hashed_once_to_train_again(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +185,7 @@ def test_a_broken_tokenizer_fails_on_the_right_lines(copy: Project, damage: Dama
     edit(copy, damage)
     checks = by_name(copy)
     for name, shown in lines.items():
-        assert shown in checks[name].figure
+        assert shown in checks[name].summary
     # A merge that is moved ahead of its parts may hide them.
     may = {"reachable"} if damage is swapped_merges_that_need_each_other else set()
     assert failing(checks) - may == {*lines, "as recorded"}
@@ -192,7 +193,7 @@ def test_a_broken_tokenizer_fails_on_the_right_lines(copy: Project, damage: Dama
 
 def test_a_difference_in_a_text_is_shown_where_it_is(copy: Project, trained: Path) -> None:
     edit(copy, lower_case)
-    figure = by_name(copy)["round trip"].figure
+    figure = by_name(copy)["round trip"].summary
     assert f"the first is {trained}/corpus.jsonl, row 1: 'Low LOW lower  newest\\n' comes back as" in figure
     assert figure.endswith("'low low lower  newest\\n', from byte 0")
 
@@ -205,8 +206,8 @@ def test_a_merge_that_stands_twice_can_make_tokens_rise(tmp_path: Path) -> None:
     checks = by_name(project(tmp_path, tokenizer=None, train=None, shards=shards))
     assert failing(checks) == {"reachable", "prefixes"}
     fewer = len("".join(TEXTS).encode()) - 6
-    assert checks["prefixes"].figure.startswith(f"at 5 merges there are {fewer + 3} tokens after {fewer}, and 260 ids")
-    assert "'abc' (258) becomes ['a', 'bc']" in checks["reachable"].figure
+    assert checks["prefixes"].summary.startswith(f"at 5 merges there are {fewer + 3} tokens after {fewer}, and 260 ids")
+    assert "'abc' (258) becomes ['a', 'bc']" in checks["reachable"].summary
 
 
 def dropped_byte(content: dict[str, Any]) -> None:
@@ -242,18 +243,18 @@ def wrong_id_beyond_the_others(content: dict[str, Any]) -> None:
 )
 def test_what_cannot_be_loaded_is_the_only_line(copy: Project, damage: Damage, message: str) -> None:
     edit(copy, damage)
-    (check,) = self_checks(copy)
+    (check,) = check_tokenizer(copy)
     assert (check.name, check.status) == ("loads", "fail")
-    assert message in check.figure
+    assert message in check.summary
     assert copy.train is not None
-    assert check.figure.startswith(f"{copy.train.output}/tokenizer.json: ")
+    assert check.summary.startswith(f"{copy.train.output}/tokenizer.json: ")
 
 
 def test_a_file_that_was_cut_off_cannot_be_loaded(copy: Project) -> None:
     assert copy.train is not None
     path = Path(copy.train.output) / "tokenizer.json"
     path.write_bytes(path.read_bytes()[:-9])
-    (check,) = self_checks(copy)
+    (check,) = check_tokenizer(copy)
     assert (check.name, check.status) == ("loads", "fail")
 
 
@@ -264,7 +265,7 @@ def test_word_counts_that_are_not_the_corpuss(copy: Project) -> None:
     pq.write_table(counts.set_column(1, "count", pa.array([7] * counts.num_rows)), part)
     checks = by_name(copy)
     assert failing(checks) == {"word counts"}
-    assert "holds other counts than the corpus" in checks["word counts"].figure
+    assert "holds other counts than the corpus" in checks["word counts"].summary
 
 
 def test_training_again_from_the_kept_word_counts(copy: Project) -> None:
@@ -273,7 +274,7 @@ def test_training_again_from_the_kept_word_counts(copy: Project) -> None:
     checks = by_name(copy.model_copy(update={"train": kept}))
     assert failing(checks) == set()
     assert checks["merges"].status == "pass"
-    assert checks["word counts"].figure == "the tokenizer was trained from given counts, or none were kept"
+    assert checks["word counts"].summary == "the tokenizer was trained from given counts, or none were kept"
 
 
 def test_a_corpus_that_has_changed(tmp_path: Path) -> None:
@@ -283,15 +284,15 @@ def test_a_corpus_that_has_changed(tmp_path: Path) -> None:
         file.write(json.dumps({"text": "zebra " * 50}) + "\n")
     checks = by_name(mine)
     assert failing(checks) == {"merges", "as recorded", "word counts"}
-    assert checks["as recorded"].figure.startswith(f"inputs.{tmp_path}/corpus.jsonl.bytes: ")
-    assert checks["as recorded"].figure.endswith(" and 1 more")
+    assert checks["as recorded"].summary.startswith(f"inputs.{tmp_path}/corpus.jsonl.bytes: ")
+    assert checks["as recorded"].summary.endswith(" and 1 more")
 
 
 def test_positives_in_pieces_and_whole_negatives_are_named(copy: Project) -> None:
     checks = by_name(copy, positives=["low", "xyz"], negatives=["lowest", "zyx"])
     assert failing(checks) == {"positives", "negatives"}
-    assert checks["positives"].figure == "1 of 2 words are one token; 'xyz' is [b'x', b'y', b'z']"
-    assert checks["negatives"].figure.startswith("1 of 2 words are in pieces; 'lowest' is [b'low")
+    assert checks["positives"].summary == "1 of 2 words are one token; 'xyz' is [b'x', b'y', b'z']"
+    assert checks["negatives"].summary.startswith("1 of 2 words are in pieces; 'lowest' is [b'low")
 
 
 def test_words_come_from_the_section_sweep_or_the_known_answers(copy: Project, tmp_path: Path) -> None:
@@ -300,12 +301,12 @@ def test_words_come_from_the_section_sweep_or_the_known_answers(copy: Project, t
     mine = project(tmp_path, train=copy.train.model_dump(), sweep=sweep)
     checks = by_name(mine)
     assert (checks["positives"].status, checks["negatives"].status) == ("pass", "fail")
-    assert "'lowest' is [b'low', b'est']" in checks["negatives"].figure
+    assert "'lowest' is [b'low', b'est']" in checks["negatives"].summary
     assert by_name(mine, negatives=["zyx"])["negatives"].status == "pass"
     known = project(tmp_path, corpus={"sample": "known-answers"}, train=copy.train.model_dump())
     checks = by_name(known)
-    assert checks["positives"].figure.startswith("0 of 8 words are one token; '模型' is ")
-    assert checks["negatives"].figure == "3 of 3 words are in pieces"
+    assert checks["positives"].summary.startswith("0 of 8 words are one token; '模型' is ")
+    assert checks["negatives"].summary == "3 of 3 words are in pieces"
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
@@ -327,7 +328,7 @@ def test_kind_char_with_characters_left_out(tmp_path: Path, placement: str) -> N
     train_tokenizer(mine)
     checks = by_name(mine)
     assert failing(checks) == {"round trip", "prefixes"}
-    assert "is not in the vocabulary, and there is no unk token" in checks["round trip"].figure
+    assert "is not in the vocabulary, and there is no unk token" in checks["round trip"].summary
 
 
 def test_a_broken_tokenizer_of_our_own_layout(tmp_path: Path) -> None:
@@ -345,9 +346,9 @@ def test_a_broken_tokenizer_of_our_own_layout(tmp_path: Path) -> None:
         content["merges"][3][2] -= 1
 
     edit(mine, wrong)
-    (check,) = self_checks(mine)
+    (check,) = check_tokenizer(mine)
     assert (check.name, check.status) == ("loads", "fail")
-    assert "merge 3 makes " in check.figure
+    assert "merge 3 makes " in check.summary
 
 
 def test_a_tokenizer_of_elsewhere_is_checked_as_far_as_that_goes(tmp_path: Path) -> None:
@@ -365,7 +366,7 @@ def test_another_library_that_gives_other_ids(copy: Project, monkeypatch: pytest
     monkeypatch.setattr(verify_tokenizer, "export", lambda tokenizer, folder, format: other.save(folder))
     checks = by_name(copy)
     assert failing(checks) == {"hugging face"}
-    assert "4 documents with other ids; " in checks["hugging face"].figure
+    assert "4 documents with other ids; " in checks["hugging face"].summary
 
 
 def test_the_command_prints_lines_writes_json_and_fails_by_its_exit_code(

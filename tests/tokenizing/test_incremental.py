@@ -21,7 +21,7 @@ from test_tokenize_corpus import contents, documents, project, rows_in, shards_i
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines import cli
-from pipelines.checking.verify_shards import verify_shards
+from pipelines.checking.verify_shards import check_shards
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Project
@@ -81,9 +81,7 @@ def assert_as_clean(output: Path, fresh: Path) -> None:
         for name in read_json(f"{output}/_plan.json")["tasks"]
         for kind in ("json", "token_counts.parquet")
     } == {path.name for path in output.glob("_tasks/*")}
-    assert [
-        check.line() for check in verify_shards(str(output), sources_may_be_gone=True) if check.status == "fail"
-    ] == []
+    assert [check.line for check in check_shards(str(output), sources_may_be_gone=True) if check.status == "fail"] == []
     assert (output / "_SUCCESS").exists()
     assert not list(output.rglob("_temporary"))
     assert not (output / LOCK_FOLDER).exists()
