@@ -152,7 +152,7 @@ def _compare_with_library(args: argparse.Namespace) -> None:
         raise ValueError("give --config FILE, or all of --tokenizer, --against and --corpus")
     tokenizer = _tokenizer(args)
     found = compare_ids(tokenizer, args.against, _corpus(args), args.reference)
-    print(found.line())
+    print(found.line)
     if found.first is not None:
         print(found.first.describe(tokenizer))
         raise SystemExit(Outcome.FAILED)

@@ -65,8 +65,9 @@ class Comparison:
     different: int
     first: Difference | None
 
+    @property
     def line(self) -> str:
-        """Returns the numbers as a line for people."""
+        """The numbers as one line of console output."""
         return f"{self.documents:,} documents, {self.ids:,} ids, {self.different:,} documents with other ids"
 
 
