@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats import other_formats, tokenizer_json
-from bpe_core.formats.ranks import as_merges
+from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.merging.alphabet import check_choice
 from bpe_core.tokenizer import Tokenizer
 
-Format = Literal["hugging-face", "vocab-and-merges", "tiktoken", "subword-nmt"]
+ExportFormat = Literal["hugging-face", "vocab-and-merges", "tiktoken", "subword-nmt"]
 
 _SAMPLE = [
     "The quick brown fox jumps over the lazy dog, it's 2025!",
@@ -26,7 +26,7 @@ _SAMPLE = [
 ]
 
 
-def export(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: Format) -> list[Path]:
+def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: ExportFormat) -> list[Path]:
     """Writes a tokenizer's files in another tool's format, and returns their paths.
 
     The files are read again before they get their names, and must give the same tokens and, on every token's own text
@@ -35,7 +35,7 @@ def export(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: Format)
     Raises:
         NotExpressibleError: the format cannot hold this model, or what was read is another; the message says why.
     """
-    check_choice("format", format, Format)
+    check_choice("format", format, ExportFormat)
     contents, read = _WRITERS[format](tokenizer)
     _compare(tokenizer, read(), has_ids=format != "subword-nmt")
     target = Path(folder)
@@ -49,8 +49,8 @@ def export(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: Format)
 
 
 def _hugging_face(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
-    merged = Tokenizer(as_merges(tokenizer.model))
-    tokenizer_json.hugging_face(merged.model)  # Else `files` would be in our own layout.
+    merged = Tokenizer(rank_by_merges(tokenizer.model))
+    tokenizer_json.to_hugging_face(merged.model)  # Else `files` would be in our own layout.
     files = merged.files()
     return files, lambda: Tokenizer.from_json(
         files[tokenizer_json.TOKENIZER_FILE], files[tokenizer_json.SPECIAL_TOKENS_FILE]
@@ -75,7 +75,7 @@ def _tiktoken(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokeni
 
 
 def _subword_nmt(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
-    codes = other_formats.write_codes(tokenizer.model)
+    codes = other_formats.write_subword_nmt(tokenizer.model)
     return {"codes.txt": codes}, lambda: Tokenizer.from_codes(codes, special_tokens={"unk": "<unk>"})
 
 

@@ -335,7 +335,9 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over everything that the ids depend on, and the special tokens' roles."""
-        return hashlib.sha256(json.dumps(tokenizer_json.contents(self._model), ensure_ascii=False).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(tokenizer_json.make_files(self._model), ensure_ascii=False).encode()
+        ).hexdigest()
 
     def __repr__(self) -> str:
         special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
@@ -373,8 +375,8 @@ class Tokenizer:
 
     @classmethod
     def from_codes(cls, codes: str, *, special_tokens: SpecialTokens | None = None) -> Self:
-        """Returns the tokenizer in the text of subword-nmt codes; see `other_formats.read_codes`."""
-        return cls(other_formats.read_codes(codes, special_tokens))
+        """Returns the tokenizer in the text of subword-nmt codes; see `other_formats.read_subword_nmt`."""
+        return cls(other_formats.read_subword_nmt(codes, special_tokens))
 
     @property
     def model(self) -> Model:
@@ -383,7 +385,10 @@ class Tokenizer:
 
     def files(self) -> dict[str, str]:
         """Returns the text of each file that `save` writes, by name."""
-        return {name: tokenizer_json.text_of(content) for name, content in tokenizer_json.contents(self._model).items()}
+        return {
+            name: tokenizer_json.format_json(content)
+            for name, content in tokenizer_json.make_files(self._model).items()
+        }
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`, each whole or not at all.

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
-from bpe_core.export import Format
+from bpe_core.export import ExportFormat
 from pipelines import commands
 from pipelines.checking.comparison import Library
 from pipelines.jobs import outcome_of, run_job
@@ -153,7 +153,7 @@ def _add_readers_of_text(parsers: Any) -> None:
 def _add_export(parsers: Any) -> None:
     export = parsers.add_parser("export", help="write a tokenizer in another tool's files, checked by reading them")
     _tokenizer_arguments(export)
-    export.add_argument("--format", required=True, choices=get_args(Format))
+    export.add_argument("--format", required=True, choices=get_args(ExportFormat))
     export.add_argument("--output", required=True, metavar="FOLDER")
     export.set_defaults(run=commands.export)
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.text import Text
 
-from bpe_core.export import export as export_tokenizer
+from bpe_core.export import export_tokenizer
 from bpe_core.measuring.audit import TokenAudit, audit_tokens
 from bpe_core.tokenizer import Tokenizer
 from pipelines.checking.check import Check

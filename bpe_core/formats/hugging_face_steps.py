@@ -26,7 +26,7 @@ _ISOLATED = {"behavior": "Isolated", "invert": False}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
-def normalizer(words: PreTokenizer) -> dict[str, Any] | None:
+def write_normalizer(words: PreTokenizer) -> dict[str, Any] | None:
     """Returns the entry `normalizer`: what `PreTokenizer.normalize` does."""
     kinds = [words.unicode] * (words.unicode != "none") + ["Lowercase"] * words.lowercase
     steps = [{"type": kind} for kind in kinds]
@@ -48,7 +48,7 @@ def read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
     return cast(Normalization, forms[0] if forms else "none"), lowercase
 
 
-def pre_tokenizer(words: PreTokenizer, kind: Kind) -> dict[str, Any]:
+def write_pre_tokenizer(words: PreTokenizer, kind: Kind) -> dict[str, Any]:
     """Returns the entry `pre_tokenizer`: how text is cut.
 
     Raises:
@@ -103,7 +103,7 @@ def _read_split(split: Any) -> str:
     raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
 
 
-def post_processor(model: Model) -> dict[str, Any] | None:
+def write_post_processor(model: Model) -> dict[str, Any] | None:
     """Returns the entry `post_processor`: the ids around a text."""
     begin, end = model.prefix_suffix_ids
     if not begin and not end:

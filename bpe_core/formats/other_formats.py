@@ -14,7 +14,7 @@ import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, make_pre_tokenizer
-from bpe_core.formats.ranks import as_merges, check_as_ranks, unreachable
+from bpe_core.formats.ranks import check_ranks_equal_merges, find_first_unreachable, rank_by_merges
 from bpe_core.formats.tokenizer_json import read_tokenizer_json
 from bpe_core.merging.alphabet import BYTE_ALPHABET, BYTE_TO_CHARACTER, MARKER, Alphabet, Placement
 from bpe_core.pretokenize.pre_tokenizer import Normalization
@@ -102,7 +102,7 @@ def write_tiktoken(model: Model) -> str:
     if any(not token.special for token in model.added_tokens):
         raise NotExpressibleError("a .tiktoken file has no added tokens that are not special")
     if model.ranked_by == "merge":
-        check_as_ranks(model)
+        check_ranks_equal_merges(model)
     added = {token.id for token in model.added_tokens}
     return "".join(
         f"{base64.b64encode(token).decode()} {id_}\n"
@@ -148,14 +148,14 @@ def write_vocab_and_merges(model: Model) -> tuple[str, str]:
         NotExpressibleError: kind `char`, another pattern, a normalisation, whole words before merges, or flags of
             tokens.
     """
-    model = as_merges(model)
+    model = rank_by_merges(model)
     if model.alphabet.kind != "byte":
         raise NotExpressibleError("vocab.json and merges.txt are written for kind byte only")
     if model.words != make_pre_tokenizer("byte"):
         raise NotExpressibleError(
             "vocab.json and merges.txt say nothing of patterns and normalisation; their tools use gpt2's"
         )
-    if model.ignore_merges and unreachable(model) is not None:
+    if model.ignore_merges and find_first_unreachable(model) is not None:
         raise NotExpressibleError(
             "merges.txt cannot say that words which are tokens come before the merges (ignore_merges)"
         )
@@ -172,7 +172,7 @@ def write_vocab_and_merges(model: Model) -> tuple[str, str]:
     return json.dumps(vocab, ensure_ascii=False) + "\n", "#version: 0.2\n" + "".join(lines)
 
 
-def read_codes(codes: str, special_tokens: SpecialTokens | None = None) -> Model:
+def read_subword_nmt(codes: str, special_tokens: SpecialTokens | None = None) -> Model:
     """Returns the model of subword-nmt codes: kind `char`, words at blanks.
 
     The codes say nothing of ids: characters come first in the order of their code points, then what the merges make,
@@ -222,7 +222,7 @@ def _marked(symbol: str) -> bytes:
     return symbol.removesuffix(_END_OF_WORD).encode() + MARKER if symbol.endswith(_END_OF_WORD) else symbol.encode()
 
 
-def write_codes(model: Model) -> str:
+def write_subword_nmt(model: Model) -> str:
     """Returns the text of subword-nmt codes, version 0.1 where the marker stands apart and 0.2 where it is glued.
 
     Raises:

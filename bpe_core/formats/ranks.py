@@ -22,7 +22,7 @@ from bpe_core.merging.alphabet import MARKER, Alphabet
 from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
 
-def check_as_ranks(model: Model) -> None:
+def check_ranks_equal_merges(model: Model) -> None:
     """Raises NotExpressibleError unless merges and ranks mean the same; the module says why these rules suffice."""
     _check_parts_come_first(model)
     made = model.merges[:, 2]
@@ -32,7 +32,7 @@ def check_as_ranks(model: Model) -> None:
             f"merge {at} makes {model.tokens[made[at]]!r} with the id {made[at]}, the one before it {made[at - 1]}; "
             "ranks are ids, so ids must follow the merges (vocab_order merges or gpt2), one merge for each token"
         )
-    other = unreachable(model)
+    other = find_first_unreachable(model)
     if other is not None:
         raise NotExpressibleError(
             f"the merges make {' + '.join(repr(part) for part in other[1])} of {other[0]!r}, which is a token, and "
@@ -40,13 +40,13 @@ def check_as_ranks(model: Model) -> None:
         )
 
 
-def unreachable(model: Model) -> tuple[bytes, list[bytes]] | None:
+def find_first_unreachable(model: Model) -> tuple[bytes, list[bytes]] | None:
     """Returns a token of kind `byte` that the merges do not make of its own spelling, and what they make; or None."""
-    first = next(iter(unreachable_ids(model).items()), None)
+    first = next(iter(find_unreachable_ids(model).items()), None)
     return first and (model.tokens[first[0]], [model.tokens[part] for part in first[1]])
 
 
-def unreachable_ids(model: Model) -> dict[int, list[int]]:
+def find_unreachable_ids(model: Model) -> dict[int, list[int]]:
     """Returns each id whose token the merges do not make of its own spelling, and the ids that they make, by id.
 
     A character without a symbol is below 0 among these. Whole words that are looked up (`ignore_merges`) do not count
@@ -90,7 +90,7 @@ def _made_otherwise(
     return {words[at][0]: ids[starts[at] : stops[at]].tolist() for at in other.tolist()}
 
 
-def last_merges(model: Model) -> Int32s:
+def find_last_merges(model: Model) -> Int32s:
     """Returns the two ids that each token is merged from in the end when it is made of its own spelling alone.
 
     int32, shape `(ids, 2)`; -1 for base symbols, added tokens, and where the merges do not make the token.
@@ -106,7 +106,7 @@ def last_merges(model: Model) -> Int32s:
         base_ids = _base_ids(model)
         for id_ in made[num_merges > 1].tolist():
             parts[id_] = _last_parts(model.alphabet.split_symbol(model.tokens[id_]), base_ids, by_pair)
-    parts[list(unreachable_ids(model))] = -1
+    parts[list(find_unreachable_ids(model))] = -1
     return parts
 
 
@@ -127,7 +127,7 @@ def _last_parts(
     return (parts[0], parts[1])
 
 
-def as_merges(model: Model) -> Model:
+def rank_by_merges(model: Model) -> Model:
     """Returns a model that is ranked by tokens as one that is ranked by merges and gives the same ids.
 
     Raises:
@@ -135,13 +135,13 @@ def as_merges(model: Model) -> Model:
     """
     if model.ranked_by == "merge":
         return model
-    other = unreachable(model)
+    other = find_first_unreachable(model)
     if other is not None:
         raise NotExpressibleError(
             f"the token {other[0]!r} is found only as a whole word: the ranks make {other[1]} of it. "
             "As merges, other words that hold it would get other ids"
         )
-    parts = last_merges(model).tolist()
+    parts = find_last_merges(model).tolist()
     merges = [(*parts[made], made) for made in np.unique(model.merges[:, 2]).tolist()]
     merged = replace(model, merges=np.array(merges, np.int32).reshape(-1, 3), ranked_by="merge")
     _check_parts_come_first(merged)

@@ -15,12 +15,12 @@ from bpe_core.encoding.model import ROLES, Model, NotExpressibleError, make_pre_
 from bpe_core.encoding.word_merging import RankedBy
 from bpe_core.formats.hugging_face_steps import (
     BYTE_LEVEL,
-    normalizer,
-    post_processor,
-    pre_tokenizer,
     read_normalizer,
     read_post_processor,
     read_pre_tokenizer,
+    write_normalizer,
+    write_post_processor,
+    write_pre_tokenizer,
 )
 from bpe_core.kernels import Int32s
 from bpe_core.merging.alphabet import (
@@ -43,14 +43,14 @@ _OWN_VERSION = "tokenmill 1"
 _ADDITIONAL = "additional_special_tokens"
 
 
-def contents(model: Model) -> dict[str, dict[str, Any]]:
+def make_files(model: Model) -> dict[str, dict[str, Any]]:
     """Returns the content of each file of a tokenizer, by the file's name.
 
     `tokenizer.json` has Hugging Face's layout where that can hold the model, else our own; `tokenizer_config.json` is
     for `transformers.AutoTokenizer`; `special_tokens_map.json` says role -> spelling.
     """
     try:
-        content = hugging_face(model)
+        content = to_hugging_face(model)
     except NotExpressibleError as error:
         content = _own(model, str(error))
     config = {
@@ -64,12 +64,12 @@ def contents(model: Model) -> dict[str, dict[str, Any]]:
     return {TOKENIZER_FILE: content, CONFIG_FILE: config, SPECIAL_TOKENS_FILE: _roles(model)}
 
 
-def text_of(content: Mapping[str, Any]) -> str:
+def format_json(content: Mapping[str, Any]) -> str:
     """Returns the text of a file with this content."""
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def hugging_face(model: Model) -> dict[str, Any]:
+def to_hugging_face(model: Model) -> dict[str, Any]:
     """Returns the model in the layout of Hugging Face tokenizers.
 
     Raises:
@@ -110,9 +110,9 @@ def hugging_face(model: Model) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": _added_tokens(model),
-        "normalizer": normalizer(words),
-        "pre_tokenizer": pre_tokenizer(words, alphabet.kind),
-        "post_processor": post_processor(model),
+        "normalizer": write_normalizer(words),
+        "pre_tokenizer": write_pre_tokenizer(words, alphabet.kind),
+        "post_processor": write_post_processor(model),
         "decoder": decoder,
         "model": {
             "type": "BPE",

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bpe_core.formats.ranks import last_merges, unreachable_ids
+from bpe_core.formats.ranks import find_last_merges, find_unreachable_ids
 from bpe_core.kernels import Int64s
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from bpe_core.tokenizer import Tokenizer
@@ -121,29 +121,35 @@ def audit_tokens(
         num_listed: how many of the longest, and of the likely under-trained, are listed.
 
     Raises:
-        ValueError: counts of another shape; see `word_counts_to_arrays` and `least_counted`.
+        ValueError: counts of another shape; see `word_counts_to_arrays` and `find_least_counted`.
     """
     findings: list[Finding] = []
     if word_counts is not None:
-        uses = token_uses(tokenizer, word_counts)
+        uses = count_token_uses(tokenizer, word_counts)
         findings += [
-            Finding("unused", "never given out; figure: intermediate uses", unused(tokenizer, uses)),
-            Finding("rare", f"given out under {rare_below} times; figure: uses", rare(tokenizer, uses, rare_below)),
+            Finding("unused", "never given out; figure: intermediate uses", find_unused(tokenizer, uses)),
+            Finding(
+                "rare", f"given out under {rare_below} times; figure: uses", find_rare(tokenizer, uses, rare_below)
+            ),
             Finding(
                 "intermediate",
                 f"mostly a step to longer tokens; figure: final / (final + intermediate), under {intermediate_below}",
-                mostly_intermediate(tokenizer, uses, intermediate_below),
+                find_mostly_intermediate(tokenizer, uses, intermediate_below),
             ),
         ]
     if id_counts is not None:
-        under = least_counted(tokenizer, id_counts, num_listed)
+        under = find_least_counted(tokenizer, id_counts, num_listed)
         findings.append(Finding("under-trained", "fewest in the training data; figure: how often", under))
     findings += [
-        Finding("unreachable", "no text gives this id; related: what the merges make of it", unreachable(tokenizer)),
-        Finding("not-utf8", "not whole characters alone; figure: bytes", not_utf8(tokenizer)),
-        Finding("special-look-alike", "reads like a special token, or a piece of one", special_look_alikes(tokenizer)),
-        Finding("longest", "figure: bytes, or characters of kind char", longest(tokenizer, num_listed)),
-        Finding("twins", "alike up to case and a leading blank; related: the others", twins(tokenizer)),
+        Finding(
+            "unreachable", "no text gives this id; related: what the merges make of it", find_unreachable(tokenizer)
+        ),
+        Finding("not-utf8", "not whole characters alone; figure: bytes", find_not_utf8(tokenizer)),
+        Finding(
+            "special-look-alike", "reads like a special token, or a piece of one", find_special_look_alikes(tokenizer)
+        ),
+        Finding("longest", "figure: bytes, or characters of kind char", find_longest(tokenizer, num_listed)),
+        Finding("twins", "alike up to case and a leading blank; related: the others", find_twins(tokenizer)),
     ]
     return TokenAudit(tokenizer.vocab_size, len(tokenizer.special_tokens), tuple(findings))
 
@@ -151,7 +157,7 @@ def audit_tokens(
 # Uses.
 
 
-def token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> TokenUses:
+def count_token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> TokenUses:
     """Returns how often each token is given out and how often it is merged further, over all words.
 
     What becomes one token in a word is merged just as if it stood alone: no merge crosses its bounds, and those within
@@ -174,7 +180,7 @@ def token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | di
         np.subtract.at(made, ids[looked_up], weights[looked_up])
     intermediate = np.zeros_like(final)
     sizes = np.array([len(token) for token in tokenizer.model.tokens])
-    parts = last_merges(tokenizer.model)
+    parts = find_last_merges(tokenizer.model)
     for id_ in np.lexsort((np.arange(sizes.size), -sizes)).tolist():
         uses = made[id_] + intermediate[id_]
         if uses and parts[id_, 0] >= 0:
@@ -183,18 +189,18 @@ def token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | di
     return TokenUses(final, intermediate)
 
 
-def unused(tokenizer: Tokenizer, uses: TokenUses) -> tuple[Entry, ...]:
+def find_unused(tokenizer: Tokenizer, uses: TokenUses) -> tuple[Entry, ...]:
     """Returns the tokens that are never given out, by id; added tokens, which stand in no word, are left out."""
     return _by_figure(tokenizer, _in_words(tokenizer, np.flatnonzero(uses.final == 0)), uses.intermediate)
 
 
-def rare(tokenizer: Tokenizer, uses: TokenUses, below: int) -> tuple[Entry, ...]:
+def find_rare(tokenizer: Tokenizer, uses: TokenUses, below: int) -> tuple[Entry, ...]:
     """Returns the tokens that are given out, but under `below` times, the rarest first."""
     ids = np.flatnonzero((uses.final > 0) & (uses.final < below))
     return _by_figure(tokenizer, _in_words(tokenizer, ids[np.argsort(uses.final[ids], kind="stable")]), uses.final)
 
 
-def mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float) -> tuple[Entry, ...]:
+def find_mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float) -> tuple[Entry, ...]:
     """Returns the tokens of which fewer than the share `below` of uses are final, the least first; no base symbols."""
     share = uses.final_share
     ids = np.flatnonzero(share < below)
@@ -204,7 +210,7 @@ def mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float) -> 
     return _by_figure(tokenizer, [id_ for id_ in chosen if tokens[id_] not in base], share)
 
 
-def least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_listed: int) -> tuple[Entry, ...]:
+def find_least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_listed: int) -> tuple[Entry, ...]:
     """Returns the tokens that stand in training data least often, the least first: all without any, and up to
     `num_listed`. A model has likely not learned them.
 
@@ -224,13 +230,13 @@ def least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_listed: in
 # The vocabulary alone.
 
 
-def unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     """Returns the tokens that no text gives, by id.
 
     They are those that the merges do not make of their own spelling. With `ignore_merges`, a token that is a word of
     its own is reachable.
     """
-    found = unreachable_ids(tokenizer.model)
+    found = find_unreachable_ids(tokenizer.model)
     tokens = tokenizer.model.tokens
     if tokenizer.model.ignore_merges:
         found = {id_: made for id_, made in found.items() if not _is_word(tokenizer, tokens[id_])}
@@ -248,7 +254,7 @@ def _is_word(tokenizer: Tokenizer, token: bytes) -> bool:
     return tokenizer.words.split(text) == [text]
 
 
-def not_utf8(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_not_utf8(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     """Returns the tokens of kind `byte` that are not whole characters, by id; single bytes are among them."""
     tokens = tokenizer.model.tokens
     ids = [] if tokenizer.alphabet.kind == "char" else [id_ for id_, token in enumerate(tokens) if not _is_utf8(token)]
@@ -263,7 +269,7 @@ def _is_utf8(token: bytes) -> bool:
     return True
 
 
-def special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     """Returns the ordinary tokens that read like special ones, by id; the note says like which.
 
     Up to case and blanks around it, the token is the spelling of one of the tokenizer's own special tokens or of
@@ -290,7 +296,7 @@ def special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     return tuple(Entry(id_, readable(tokenizer, id_), note=note) for id_, note in found)
 
 
-def longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
+def find_longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
     """Returns the longest tokens, the longest first."""
     tokens = tokenizer.model.tokens
     sizes = np.array([tokenizer.alphabet.measure_length(token) for token in tokens])
@@ -298,7 +304,7 @@ def longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
     return _by_figure(tokenizer, chosen[:num_listed], sizes)
 
 
-def twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     """Returns the first token, by id, of each group that is alike up to case and one leading blank (kind `char`: the
     end-of-word marker), with the others' ids."""
     groups: dict[str, list[int]] = defaultdict(list)

@@ -35,10 +35,10 @@ class VocabularyCost:
     bytes_bf16_per_matrix: int
 
 
-def vocabulary_cost(vocab_size: int, hidden_size: int) -> VocabularyCost:
+def compute_vocabulary_cost(vocab_size: int, hidden_size: int) -> VocabularyCost:
     """Returns the cost of `vocab_size` entries in a model whose hidden state has `hidden_size` numbers.
 
-    >>> vocabulary_cost(32768, 4096).bytes_fp16_per_matrix
+    >>> compute_vocabulary_cost(32768, 4096).bytes_fp16_per_matrix
     268435456
     """
     parameters = vocab_size * hidden_size
@@ -51,7 +51,7 @@ def vocabulary_cost(vocab_size: int, hidden_size: int) -> VocabularyCost:
     )
 
 
-def tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+def compute_tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
     """Returns how many tokens stand for a character on average; 0 where there is no text."""
     tokens, characters = 0, 0
     for text in texts:
@@ -60,7 +60,7 @@ def tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
     return _ratio(tokens, characters)
 
 
-def tokens_of_words(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, int]:
+def count_word_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, int]:
     """Returns how many tokens each word is, at the start of a text or after a blank, whichever is fewer.
 
     A pattern of kind `byte` mostly keeps the blank before a word with it: ` word` may be a token and `word` none.
@@ -76,9 +76,9 @@ def _num_tokens(tokenizer: Tokenizer, text: str) -> int:
     return 2 if is_unknown else len(tokens)
 
 
-def share_whole(tokenizer: Tokenizer, words: Iterable[str]) -> float:
-    """Returns the share of words that are one token, see `tokens_of_words`; 0 where there are no words."""
-    tokens = tokens_of_words(tokenizer, words)
+def compute_share_whole(tokenizer: Tokenizer, words: Iterable[str]) -> float:
+    """Returns the share of words that are one token, see `count_word_tokens`; 0 where there are no words."""
+    tokens = count_word_tokens(tokenizer, words)
     return _ratio(sum(count == 1 for count in tokens.values()), len(tokens))
 
 
@@ -94,7 +94,7 @@ class LanguageText(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Sample:
+class TextSample:
     """Text to measure tokenizers on, of which only the different words of each language are kept.
 
     Attributes:
@@ -131,7 +131,7 @@ class Sample:
 
 
 class SampleCounter:
-    """Makes a `Sample` of batch after batch of documents."""
+    """Makes a `TextSample` of batch after batch of documents."""
 
     def __init__(self, words: PreTokenizer) -> None:
         self._words = words
@@ -162,7 +162,7 @@ class SampleCounter:
         num_characters = pc.sum(pc.utf8_length(texts)).as_py() or 0
         self._totals[language] += (len(texts), num_bytes, num_characters)
 
-    def take(self) -> Sample:
+    def take(self) -> TextSample:
         """Returns the sample so far and starts again from none."""
         languages = []
         words = [pa.array([], pa.large_binary())]
@@ -176,7 +176,7 @@ class SampleCounter:
             languages.append(LanguageText(language, documents, num_bytes, characters, at, at + counted.num_rows))
             at += counted.num_rows
         self._counters, self._totals = {}, {}
-        return Sample(pa.concat_arrays(words), np.concatenate(counts), tuple(languages))
+        return TextSample(pa.concat_arrays(words), np.concatenate(counts), tuple(languages))
 
 
 @dataclass(frozen=True)
@@ -228,8 +228,8 @@ class Measures:
     languages: Mapping[str, LanguageMeasures]
 
 
-def measure(
-    tokenizer: Tokenizer, sample: Sample, *, rare_count: int = 10, reference_language: str | None = None
+def measure_sample(
+    tokenizer: Tokenizer, sample: TextSample, *, rare_count: int = 10, reference_language: str | None = None
 ) -> Measures:
     """Returns how a sample comes out, which must be cut into words as the tokenizer does.
 
@@ -259,12 +259,14 @@ def measure(
         share_one_token_distinct_words=_ratio(int(one_token.sum()), one_token.size),
         unused_tokens=int((uses == 0).sum()),
         rare_tokens=int(((uses > 0) & (uses < rare_count)).sum()),
-        gini=gini([_ratio(language.tokens, language.bytes) for language in languages.values() if language.bytes]),
+        gini=compute_gini(
+            [_ratio(language.tokens, language.bytes) for language in languages.values() if language.bytes]
+        ),
         languages=languages,
     )
 
 
-def _by_language(sample: Sample, tokens: Int64s, reference: str | None) -> dict[str, LanguageMeasures]:
+def _by_language(sample: TextSample, tokens: Int64s, reference: str | None) -> dict[str, LanguageMeasures]:
     """`tokens` are those of each word of the sample, times its count."""
 
     def tokens_in(text: LanguageText) -> int:
@@ -289,10 +291,10 @@ def _by_language(sample: Sample, tokens: Int64s, reference: str | None) -> dict[
     }
 
 
-def gini(values: Sequence[float]) -> float:
+def compute_gini(values: Sequence[float]) -> float:
     """Returns the Gini coefficient: half the mean difference of two values over their mean; 0 where there are none.
 
-    >>> gini([1, 1, 1]), gini([0, 0, 0, 4])
+    >>> compute_gini([1, 1, 1]), compute_gini([0, 0, 0, 4])
     (0.0, 0.75)
     """
     ordered = np.sort(np.asarray(values, np.float64))
@@ -301,12 +303,12 @@ def gini(values: Sequence[float]) -> float:
     return float(((2 * ranks - ordered.size - 1) * ordered).sum() / (ordered.size * total)) if total else 0.0
 
 
-def knee(x: npt.ArrayLike, y: npt.ArrayLike) -> int | None:
+def find_knee(x: npt.ArrayLike, y: npt.ArrayLike) -> int | None:
     """Returns the place where a falling curve bends most: the point furthest below the line between its two ends.
 
     `x` rises. None where no point is below that line, so also for fewer than three points. The first of equals.
 
-    >>> knee([1, 2, 3, 4], [10, 4, 3, 2])
+    >>> find_knee([1, 2, 3, 4], [10, 4, 3, 2])
     1
     """
     across, down = np.asarray(x, np.float64), np.asarray(y, np.float64)

@@ -8,7 +8,7 @@ from typing import Literal
 from bpe_core import Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats.other_formats import write_tiktoken
-from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, hugging_face
+from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
 from pipelines.reading.documents import read_corpus
 from pipelines.settings.project import Corpus
 from pipelines.storage import files
@@ -104,7 +104,7 @@ def _hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
     import tokenizers  # Here, for tokenmill runs without it.
 
     if reference is None:
-        hugging_face(tokenizer.model)  # Raises where the file is in our own layout.
+        to_hugging_face(tokenizer.model)  # Raises where the file is in our own layout.
     text = files.read_text(reference) if reference else tokenizer.files()[TOKENIZER_FILE]
     try:
         peer = tokenizers.Tokenizer.from_str(text)

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from bpe_core import Merges, PreTokenizer, Tokenizer
 from bpe_core.encoding.model import Model, NotExpressibleError, number_tokens, symbol_pairs
-from bpe_core.export import export
-from bpe_core.formats.ranks import as_merges
-from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, hugging_face
+from bpe_core.export import export_tokenizer
+from bpe_core.formats.ranks import rank_by_merges
+from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
 from bpe_core.kernels import flat_bytes
-from bpe_core.measuring.audit import readable, unreachable
-from bpe_core.measuring.evaluation import tokens_of_words
+from bpe_core.measuring.audit import find_unreachable, readable
+from bpe_core.measuring.evaluation import count_word_tokens
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids, num_shared
@@ -257,7 +257,7 @@ def _change(before: bytes, after: bytes) -> str:
 
 def _reachable(tokenizer: Tokenizer) -> _Result:
     """Every token is what the merges make of its own spelling."""
-    found = unreachable(tokenizer)
+    found = find_unreachable(tokenizer)
     shown = "; ".join(
         f"{entry.token!r} ({entry.id}) becomes {[readable(tokenizer, part) for part in entry.related]}"
         for entry in found[:_SHOWN_EXCEPTIONS]
@@ -310,7 +310,7 @@ def _planted(project: Project, name: str, known: Sequence[str]) -> Sequence[str]
 
 def _wholeness(tokenizer: Tokenizer, words: Sequence[str], *, whole: bool) -> _Result:
     """Every word is one token, or every word is in pieces."""
-    counts = tokens_of_words(tokenizer, words)
+    counts = count_word_tokens(tokenizer, words)
     wrong = [word for word, count in counts.items() if (count > 1 if whole else count == 1)]
     summary = f"{len(words) - len(wrong)} of {len(words)} words are {'one token' if whole else 'in pieces'}"
     cuts = (f"{word!r} is {tokenizer.tokenize(word)}" for word in wrong[:_SHOWN_EXCEPTIONS])
@@ -320,11 +320,11 @@ def _wholeness(tokenizer: Tokenizer, words: Sequence[str], *, whole: bool) -> _R
 def _agrees_with_hugging_face(tokenizer: Tokenizer, corpus: Corpus) -> _Result:
     """The exported `tokenizer.json` gives the same ids in the Hugging Face library, document by document."""
     try:
-        hugging_face(as_merges(tokenizer.model))
+        to_hugging_face(rank_by_merges(tokenizer.model))
     except NotExpressibleError as error:
         raise _NotChecked(str(error)) from error
     with tempfile.TemporaryDirectory() as folder:
-        export(tokenizer, folder, "hugging-face")
+        export_tokenizer(tokenizer, folder, "hugging-face")
         try:
             found = compare_ids(tokenizer, "hf", corpus, files.join(folder, TOKENIZER_FILE))
         except ModuleNotFoundError as error:

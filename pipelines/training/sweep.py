@@ -15,13 +15,13 @@ from rich.table import Table
 
 from bpe_core.kernels import Int64s
 from bpe_core.measuring.evaluation import (
-    Sample,
     SampleCounter,
-    knee,
-    measure,
-    share_whole,
-    tokens_of_words,
-    vocabulary_cost,
+    TextSample,
+    compute_share_whole,
+    compute_vocabulary_cost,
+    count_word_tokens,
+    find_knee,
+    measure_sample,
 )
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
@@ -107,7 +107,7 @@ def _check_language_column(sources: Sequence[SourceFile], column: str | None) ->
         raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
 
 
-def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: PreTokenizer, settings: Sweep) -> Sample:
+def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: PreTokenizer, settings: Sweep) -> TextSample:
     """Returns about `sample_bytes` of a corpus: documents from all over it, the same ones every time.
 
     Raises:
@@ -177,19 +177,21 @@ def _prefix_lengths(largest: Tokenizer, settings: Sweep) -> tuple[list[int], lis
     return reached, not_reached
 
 
-def _measured(tokenizer: Tokenizer, sample: Sample, settings: Sweep) -> dict[str, Any]:
+def _measured(tokenizer: Tokenizer, sample: TextSample, settings: Sweep) -> dict[str, Any]:
     measures = asdict(
-        measure(tokenizer, sample, rare_count=settings.rare_count, reference_language=settings.reference_language)
+        measure_sample(
+            tokenizer, sample, rare_count=settings.rare_count, reference_language=settings.reference_language
+        )
     )
     languages = measures.pop("languages")
-    cost = vocabulary_cost(tokenizer.vocab_size, settings.hidden_size)
+    cost = compute_vocabulary_cost(tokenizer.vocab_size, settings.hidden_size)
     parameters = cost.parameters_per_matrix if settings.tied else cost.untied_total
     return {
         "num_merges": len(tokenizer.merges),
         "vocab_size": tokenizer.vocab_size,
         **measures,
         **{
-            name: {"share_whole": share_whole(tokenizer, words), "tokens": tokens_of_words(tokenizer, words)}
+            name: {"share_whole": compute_share_whole(tokenizer, words), "tokens": count_word_tokens(tokenizer, words)}
             for name, words in (("positives", settings.positives), ("negatives", settings.negatives))
         },
         "cost": {**asdict(cost), "parameters": parameters, "share_of_model": parameters / settings.model_parameters},
@@ -205,7 +207,7 @@ def _recommended(sizes: Sequence[Mapping[str, Any]], settings: Sweep) -> tuple[i
 
     Of the sizes that do best by positives and negatives, it is the one nearest to the knee of tokens per character.
     """
-    bend = knee([size["vocab_size"] for size in sizes], [size["tokens_per_character"] for size in sizes])
+    bend = find_knee([size["vocab_size"] for size in sizes], [size["tokens_per_character"] for size in sizes])
     gains = [_gain(size, settings) for size in sizes]
     best = [place for place, gain in enumerate(gains) if gain == max(gains)]
     chosen = min(best, key=lambda place: (abs(place - (bend or 0)), place))

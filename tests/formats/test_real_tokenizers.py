@@ -13,8 +13,8 @@ import pytest
 
 from bpe_core import PreTokenizer, Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
-from bpe_core.export import export
-from bpe_core.formats.ranks import as_merges
+from bpe_core.export import export_tokenizer
+from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER
 from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
 
@@ -77,7 +77,7 @@ def test_texts_decode_to_themselves(pair: tuple[Tokenizer, Any]) -> None:
 
 def test_the_file_that_we_write_is_the_same_tokenizer_to_both(pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
     ours, theirs = pair
-    export(ours, tmp_path, "hugging-face")
+    export_tokenizer(ours, tmp_path, "hugging-face")
     again, library = Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in (*STRINGS[:2000], *NASTY[:7], *documents()[:5]):
         expected = theirs.encode(text, add_special_tokens=False).ids
@@ -103,7 +103,7 @@ def test_cl100k_gives_the_ids_of_tiktoken(tmp_path: Path) -> None:
     found = ours.encode_batch(pa.array(texts, pa.large_string()), special="allow").to_pylist()
     expected = [theirs.encode(text, allowed_special="all") for text in texts]
     assert [text for text, mine, other in zip(texts, found, expected, strict=True) if mine != other] == []
-    export(ours, tmp_path, "tiktoken")
+    export_tokenizer(ours, tmp_path, "tiktoken")
     assert (tmp_path / "tokenizer.tiktoken").read_text() == text
     ours.save(tmp_path)
     again = Tokenizer.load(tmp_path)
@@ -112,7 +112,7 @@ def test_cl100k_gives_the_ids_of_tiktoken(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the id 100256 is not used"):
         ours.decode([100256])
     with pytest.raises(NotExpressibleError, match="the id 100256 is not used"):
-        export(ours, tmp_path, "hugging-face")
+        export_tokenizer(ours, tmp_path, "hugging-face")
 
 
 def test_what_we_train_loads_in_every_tool_and_agrees(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_what_we_train_loads_in_every_tool_and_agrees(tmp_path: Path) -> None:
     trained = Tokenizer.train(documents(), vocab_size=3000, special_tokens={"eos": "<|endoftext|>"})
     texts = [text for text in all_texts() if "<|" not in text]
     expected = trained.encode_batch(pa.array(texts, pa.large_string())).to_pylist()
-    export(trained, tmp_path / "hf", "hugging-face")
+    export_tokenizer(trained, tmp_path / "hf", "hugging-face")
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json"))
     assert [e.ids for e in library.encode_batch_fast(texts)] == expected
-    vocab, merges = map(str, export(trained, tmp_path / "gpt2", "vocab-and-merges"))
+    vocab, merges = map(str, export_tokenizer(trained, tmp_path / "gpt2", "vocab-and-merges"))
     library = tokenizers.ByteLevelBPETokenizer(vocab, merges)
     assert [library.encode(text).ids for text in texts] == expected
-    (path,) = export(trained, tmp_path / "tiktoken", "tiktoken")
+    (path,) = export_tokenizer(trained, tmp_path / "tiktoken", "tiktoken")
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, path.read_text().splitlines())}
     pattern = PreTokenizer("gpt2").expressions[0]
     peer = tiktoken.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
@@ -140,7 +140,7 @@ def test_codes_cut_words_as_subword_nmt_does(placement: Any, tmp_path: Path) -> 
     trained = Tokenizer.train(
         documents()[:30], kind="char", num_merges=800, end_of_word_placement=placement, special_tokens=special
     )
-    (path,) = export(trained, tmp_path, "subword-nmt")
+    (path,) = export_tokenizer(trained, tmp_path, "subword-nmt")
     with path.open(encoding="utf-8") as codes:
         peer = apply_bpe.BPE(codes, separator="")
     for word in sorted({word for text in documents()[:5] for word in text.split()})[:2000]:
@@ -165,5 +165,5 @@ def test_ranks_and_merges_that_mean_other_things_are_not_exported() -> None:
     merged = Tokenizer.from_vocab_and_merges(vocab, "#version: 0.2\na b\nb c\na bc\n")
     assert merged.encode("abc") == [256, 99]
     with pytest.raises(NotExpressibleError, match=r"the merges make b'ab' \+ b'c' of b'abc'"):
-        export(merged, "/nonexistent", "tiktoken")
-    assert as_merges(ranked.model).merges.tolist()[-1] == [256, 99, 258]
+        export_tokenizer(merged, "/nonexistent", "tiktoken")
+    assert rank_by_merges(ranked.model).merges.tolist()[-1] == [256, 99, 258]

@@ -21,16 +21,16 @@ from bpe_core import Tokenizer, count_words
 from bpe_core.measuring.audit import (
     Entry,
     audit_tokens,
-    least_counted,
-    longest,
-    mostly_intermediate,
-    not_utf8,
-    rare,
-    special_look_alikes,
-    token_uses,
-    twins,
-    unreachable,
-    unused,
+    count_token_uses,
+    find_least_counted,
+    find_longest,
+    find_mostly_intermediate,
+    find_not_utf8,
+    find_rare,
+    find_special_look_alikes,
+    find_twins,
+    find_unreachable,
+    find_unused,
 )
 from pipelines import cli
 
@@ -99,7 +99,7 @@ def test_uses_are_those_of_a_slow_replay(
             if {c.encode() for c in word[:-1]} | {word[-1].encode() + end} <= known
         }
     for one in [tokenizer, ranked_by_tokens(tokenizer)] if settings["kind"] == "byte" else [tokenizer]:
-        uses = token_uses(one, counted)
+        uses = count_token_uses(one, counted)
         assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(one, counted)
 
 
@@ -108,7 +108,7 @@ def test_uses_where_several_merges_make_one_token() -> None:
     rows = [["b", "c"], ["a", "bc"], ["a", "b"], ["ab", "c"]]
     tokenizer = with_merges(rows)
     counts = {"abc": 5, "ab": 2, "bcabc": 3}
-    uses = token_uses(tokenizer, counts)
+    uses = count_token_uses(tokenizer, counts)
     assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(tokenizer, counts)
     ids = {token: id_ for id_, token in enumerate(tokenizer.model.tokens)}
     assert (uses.final[ids[b"abc"]], uses.intermediate[ids[b"bc"]], uses.intermediate[ids[b"ab"]]) == (8, 8, 0)
@@ -117,7 +117,7 @@ def test_uses_where_several_merges_make_one_token() -> None:
 def test_words_looked_up_whole_have_no_steps() -> None:
     tokenizer = with_merges([["h", "u"], ["hu", "g"]], ignore_merges=True)
     counts = {"hug": 7, "hugs": 2}
-    uses = token_uses(tokenizer, counts)
+    uses = count_token_uses(tokenizer, counts)
     assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(tokenizer, counts)
     hu = tokenizer.model.tokens.index(b"hu")
     assert (uses.final[hu], uses.intermediate[hu]) == (0, 2)
@@ -125,22 +125,22 @@ def test_words_looked_up_whole_have_no_steps() -> None:
 
 def test_characters_without_a_symbol_count_as_unk() -> None:
     tokenizer = Tokenizer.train(["ab"], kind="char", num_merges=0, special_tokens={"unk": "<unk>"})
-    uses = token_uses(tokenizer, {"axx": 3})
+    uses = count_token_uses(tokenizer, {"axx": 3})
     assert uses.final[tokenizer.special_tokens["<unk>"]] == 6
     with pytest.raises(ValueError, match=r"the character 'x' \(U\+0078\) is not in the vocabulary"):
-        token_uses(Tokenizer.train(["ab"], kind="char", num_merges=0), {"axx": 3})
+        count_token_uses(Tokenizer.train(["ab"], kind="char", num_merges=0), {"axx": 3})
 
 
 def test_unused_rare_and_intermediate_tokens() -> None:
     tokenizer = Tokenizer.train(["hugs hugs hugs"], num_merges=3, special_tokens={"eos": "<end>"})
     assert tokenizer.tokens([256, 257, 258, 259]) == [b"gs", b"hu", b"hugs", "<end>"]
-    uses = token_uses(tokenizer, {"hugs": 30, "hu": 2, "s": 1})
-    merged = [entry for entry in unused(tokenizer, uses) if entry.id > 255]
+    uses = count_token_uses(tokenizer, {"hugs": 30, "hu": 2, "s": 1})
+    merged = [entry for entry in find_unused(tokenizer, uses) if entry.id > 255]
     assert merged == [Entry(256, "gs", 30)]
-    assert 259 not in {entry.id for entry in unused(tokenizer, uses)}
-    assert rare(tokenizer, uses, 3) == (Entry(ord("s"), "s", 1), Entry(257, "hu", 2))
-    assert mostly_intermediate(tokenizer, uses, 0.1) == (Entry(256, "gs", 0.0), Entry(257, "hu", 2 / 32))
-    assert mostly_intermediate(tokenizer, uses, 0.05) == (Entry(256, "gs", 0.0),)
+    assert 259 not in {entry.id for entry in find_unused(tokenizer, uses)}
+    assert find_rare(tokenizer, uses, 3) == (Entry(ord("s"), "s", 1), Entry(257, "hu", 2))
+    assert find_mostly_intermediate(tokenizer, uses, 0.1) == (Entry(256, "gs", 0.0), Entry(257, "hu", 2 / 32))
+    assert find_mostly_intermediate(tokenizer, uses, 0.05) == (Entry(256, "gs", 0.0),)
 
 
 def test_unreachable_tokens_and_what_is_made_of_them() -> None:
@@ -148,19 +148,19 @@ def test_unreachable_tokens_and_what_is_made_of_them() -> None:
     pairs = [["b", "c"], ["a", "b"], ["ab", "c"]]
     tokenizer = with_merges(pairs, more=("abcd",))
     ids = {token: id_ for id_, token in enumerate(tokenizer.model.tokens)}
-    assert unreachable(tokenizer) == (
+    assert find_unreachable(tokenizer) == (
         Entry(ids[b"abc"], "abc", related=(ids[b"a"], ids[b"bc"])),
         Entry(ids[b"abcd"], "abcd", related=(ids[b"a"], ids[b"bc"], ids[b"d"])),
     )
     looked_up = with_merges(pairs, ignore_merges=True, more=("aĠb",))
-    assert [entry.token for entry in unreachable(looked_up)] == ["a b"]
+    assert [entry.token for entry in find_unreachable(looked_up)] == ["a b"]
 
 
 @pytest.mark.parametrize("settings", KINDS)
 def test_all_that_training_makes_is_reachable(settings: dict[str, Any]) -> None:
     chance = random.Random(5)
     texts = ["".join(chance.choice("aab é的") for _ in range(200)) for _ in range(9)]
-    assert unreachable(Tokenizer.train(texts, num_merges=60, **settings)) == ()
+    assert find_unreachable(Tokenizer.train(texts, num_merges=60, **settings)) == ()
 
 
 def test_an_unreachable_token_of_kind_char() -> None:
@@ -170,7 +170,7 @@ def test_an_unreachable_token_of_kind_char() -> None:
     swapped = Tokenizer(replace(model, merges=model.merges[[1, 2]]))
     ids = {token: id_ for id_, token in enumerate(model.tokens)}
     single = [ids[letter] for letter in (b"a", b"b", b"c", b"\xff")]
-    assert {entry.id: list(entry.related) for entry in unreachable(swapped)} == {
+    assert {entry.id: list(entry.related) for entry in find_unreachable(swapped)} == {
         ids[b"ab"]: single[:2],
         ids[b"abc"]: single[:3],
         ids[b"abc\xff"]: single,
@@ -181,16 +181,16 @@ def test_a_token_with_a_character_that_has_no_symbol_is_unreachable() -> None:
     model = Tokenizer.train(["ab"], kind="char", num_merges=0).model
     tokenizer = Tokenizer(replace(model, tokens=[*model.tokens, "aé".encode(), b"aa\xff"]))
     a, marker = model.tokens.index(b"a"), model.tokens.index(b"\xff")
-    assert unreachable(tokenizer) == (Entry(3, "aé", related=(a,)), Entry(4, "aa</w>", related=(a, a, marker)))
+    assert find_unreachable(tokenizer) == (Entry(3, "aé", related=(a,)), Entry(4, "aa</w>", related=(a, a, marker)))
 
 
 def test_tokens_that_are_not_whole_characters() -> None:
     tokenizer = Tokenizer.train(["你 你"], num_merges=2)  # b"\xa0" or b"\xe4" and its neighbour, then the character.
     assert tokenizer.model.tokens[257] == "你".encode()
-    found = not_utf8(tokenizer)
+    found = find_not_utf8(tokenizer)
     assert [entry.id for entry in found if entry.id < 256] == list(range(128, 256))
     assert [(entry.id, entry.figure) for entry in found if entry.id >= 256] == [(256, 2)]
-    assert not_utf8(Tokenizer.train(["你"], kind="char", num_merges=0)) == ()
+    assert find_not_utf8(Tokenizer.train(["你"], kind="char", num_merges=0)) == ()
 
 
 def test_look_alikes_of_special_tokens() -> None:
@@ -207,7 +207,7 @@ def test_look_alikes_of_special_tokens() -> None:
         "end",
     ]
     tokenizer = with_merges([], more=tuple(alike))
-    assert [(entry.token, entry.note) for entry in special_look_alikes(tokenizer)] == [
+    assert [(entry.token, entry.note) for entry in find_special_look_alikes(tokenizer)] == [
         ("<|EndOfText|>", "<|endoftext|>"),
         ("<|startoftext|>", "<|…|>"),
         (" <pad>", "<pad>"),
@@ -219,7 +219,7 @@ def test_look_alikes_of_special_tokens() -> None:
 
 def test_a_tokenizers_own_special_tokens_are_not_alike_but_what_reads_like_them_is() -> None:
     tokenizer = Tokenizer.train(["halt halt"], num_merges=4, special_tokens={"eos": "HALT"})
-    assert [(entry.token, entry.note) for entry in special_look_alikes(tokenizer)] == [
+    assert [(entry.token, entry.note) for entry in find_special_look_alikes(tokenizer)] == [
         ("halt", "HALT"),
         (" halt", "HALT"),
     ]
@@ -229,27 +229,27 @@ def test_the_least_counted_are_listed_with_all_that_have_none() -> None:
     tokenizer = Tokenizer.train(["hu"], num_merges=1, special_tokens={"pad": "<pad>"})
     counts = np.full(258, 9, np.int64)
     counts[[256, 65, 257]] = 0, 3, 1
-    assert least_counted(tokenizer, counts, 2) == (Entry(256, "hu", 0), Entry(257, "<pad>", 1))
+    assert find_least_counted(tokenizer, counts, 2) == (Entry(256, "hu", 0), Entry(257, "<pad>", 1))
     counts[[70, 71]] = 0
-    assert [entry.id for entry in least_counted(tokenizer, counts, 1)] == [70, 71, 256]
+    assert [entry.id for entry in find_least_counted(tokenizer, counts, 1)] == [70, 71, 256]
     for wrong in (counts[:-1], counts.astype(float), -counts):
         with pytest.raises(ValueError, match=r"there are 258 ids, and each needs a whole number, 0 or more"):
-            least_counted(tokenizer, wrong, 2)
+            find_least_counted(tokenizer, wrong, 2)
 
 
 def test_the_longest_tokens() -> None:
     tokenizer = with_merges([], more=("hugs", "hug", "pugs"))
-    assert longest(tokenizer, 3) == (Entry(256, "hugs", 4), Entry(258, "pugs", 4), Entry(257, "hug", 3))
+    assert find_longest(tokenizer, 3) == (Entry(256, "hugs", 4), Entry(258, "pugs", 4), Entry(257, "hug", 3))
 
 
 def test_twins_differ_in_case_and_a_leading_blank_only() -> None:
     tokenizer = with_merges([], more=("hug", "Ġhug", "Hug", "ĠĠhug", "hugs"))
-    groups = {entry.token: (entry.figure, entry.related) for entry in twins(tokenizer)}
+    groups = {entry.token: (entry.figure, entry.related) for entry in find_twins(tokenizer)}
     assert groups["hug"] == (3, (257, 258))
     assert groups["A"] == (2, (ord("a"),))
     assert len(groups) == 27
     words = Tokenizer.train(["ab ab ab abc"], kind="char", num_merges=2)
-    assert [(entry.token, words.tokens(entry.related)) for entry in twins(words)] == [("ab", ["ab</w>"])]
+    assert [(entry.token, words.tokens(entry.related)) for entry in find_twins(words)] == [("ab", ["ab</w>"])]
 
 
 def test_an_audit_holds_every_finding_it_has_counts_for() -> None:

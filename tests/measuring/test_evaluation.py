@@ -10,16 +10,16 @@ import pytest
 
 from bpe_core import Tokenizer
 from bpe_core.measuring.evaluation import (
-    Sample,
     SampleCounter,
+    TextSample,
     VocabularyCost,
-    gini,
-    knee,
-    measure,
-    share_whole,
-    tokens_of_words,
-    tokens_per_character,
-    vocabulary_cost,
+    compute_gini,
+    compute_share_whole,
+    compute_tokens_per_character,
+    compute_vocabulary_cost,
+    count_word_tokens,
+    find_knee,
+    measure_sample,
 )
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 
@@ -35,18 +35,18 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
     ],
 )
 def test_vocabularies_cost_what_is_known(vocab_size: int, hidden_size: int, known: dict[str, int]) -> None:
-    cost = vocabulary_cost(vocab_size, hidden_size)
+    cost = compute_vocabulary_cost(vocab_size, hidden_size)
     assert {name: getattr(cost, name) for name in known} == known
 
 
 def test_a_vocabulary_twice_as_large_adds_known_parameters() -> None:
-    small, large = vocabulary_cost(64000, 4096), vocabulary_cost(128000, 4096)
+    small, large = compute_vocabulary_cost(64000, 4096), compute_vocabulary_cost(128000, 4096)
     assert large.parameters_per_matrix - small.parameters_per_matrix == 262144000
     assert large.untied_total - small.untied_total == 524288000
 
 
 def test_every_cost_of_a_small_vocabulary() -> None:
-    assert vocabulary_cost(10, 3) == VocabularyCost(
+    assert compute_vocabulary_cost(10, 3) == VocabularyCost(
         parameters_per_matrix=30,
         untied_total=60,
         logit_flops_per_token=60,
@@ -57,38 +57,38 @@ def test_every_cost_of_a_small_vocabulary() -> None:
 
 def test_tokens_per_character_counts_tokens_and_characters_of_all_texts() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)  # u+g and h+ug.
-    assert tokens_per_character(tokenizer, ["hug"]) == 1 / 3
-    assert tokens_per_character(tokenizer, ["hug", "hugs", ""]) == 3 / 7
-    assert tokens_per_character(tokenizer, ["你"]) == 3  # Its three bytes.
+    assert compute_tokens_per_character(tokenizer, ["hug"]) == 1 / 3
+    assert compute_tokens_per_character(tokenizer, ["hug", "hugs", ""]) == 3 / 7
+    assert compute_tokens_per_character(tokenizer, ["你"]) == 3  # Its three bytes.
 
 
 def test_the_end_of_word_marker_is_a_token_and_no_character() -> None:
     tokenizer = Tokenizer.train(["ab"], kind="char", num_merges=0)
-    assert tokens_per_character(tokenizer, ["ab a"]) == 5 / 4
+    assert compute_tokens_per_character(tokenizer, ["ab a"]) == 5 / 4
 
 
 def test_no_text_has_no_tokens_per_character() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
-    assert tokens_per_character(tokenizer, []) == 0
-    assert tokens_per_character(tokenizer, ["", ""]) == 0
+    assert compute_tokens_per_character(tokenizer, []) == 0
+    assert compute_tokens_per_character(tokenizer, ["", ""]) == 0
 
 
 def test_the_share_of_words_that_are_one_token() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)
-    assert share_whole(tokenizer, ["hug"]) == 1
-    assert share_whole(tokenizer, ["hug", "pug", "ug", "hugs"]) == 1 / 2
-    assert share_whole(tokenizer, ["pug"]) == 0
-    assert share_whole(tokenizer, [""]) == 0
-    assert share_whole(tokenizer, []) == 0
+    assert compute_share_whole(tokenizer, ["hug"]) == 1
+    assert compute_share_whole(tokenizer, ["hug", "pug", "ug", "hugs"]) == 1 / 2
+    assert compute_share_whole(tokenizer, ["pug"]) == 0
+    assert compute_share_whole(tokenizer, [""]) == 0
+    assert compute_share_whole(tokenizer, []) == 0
 
 
 def test_a_word_may_be_one_token_after_a_blank_only() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)  # u+g and h+ug.
-    assert tokens_of_words(tokenizer, ["hug", "pug", "a"]) == {"hug": 1, "pug": 2, "a": 1}
+    assert count_word_tokens(tokenizer, ["hug", "pug", "a"]) == {"hug": 1, "pug": 2, "a": 1}
     blank_first = Tokenizer.train(["a", " hug hug"], num_merges=3, ties="first-seen")
     assert blank_first.tokenize(" hug") == [b" hug"]
     assert len(blank_first.tokenize("hug")) == 3
-    assert share_whole(blank_first, ["hug"]) == 1
+    assert compute_share_whole(blank_first, ["hug"]) == 1
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
@@ -96,8 +96,8 @@ def test_a_character_without_a_symbol_is_not_whole(placement: Any) -> None:
     tokenizer = Tokenizer.train(
         ["ab ab a b a b"], kind="char", num_merges=9, end_of_word_placement=placement, special_tokens={"unk": "<unk>"}
     )
-    assert tokens_of_words(tokenizer, ["ab", "a", "齉"]) == {"ab": 1, "a": 1, "齉": 2}
-    assert share_whole(tokenizer, ["齉"]) == 0
+    assert count_word_tokens(tokenizer, ["ab", "a", "齉"]) == {"ab": 1, "a": 1, "齉": 2}
+    assert compute_share_whole(tokenizer, ["齉"]) == 0
 
 
 def test_words_are_encoded_as_they_stand() -> None:
@@ -120,7 +120,7 @@ def test_words_are_encoded_as_they_stand() -> None:
 def slow_measures(
     tokenizer: Tokenizer, documents: list[tuple[str, str]], rare_count: int, reference: str
 ) -> dict[str, Any]:
-    """What `measure` returns, counted one document, one word, one token at a time."""
+    """What `measure_sample` returns, counted one document, one word, one token at a time."""
     of: dict[str, Counter[str]] = {}
     uses: Counter[int] = Counter()
     one_token = words = 0
@@ -175,7 +175,7 @@ def random_documents(seed: int) -> list[tuple[str, str]]:
     return [*documents, ("en", "")]
 
 
-def sample_of(words: PreTokenizer, documents: list[tuple[str, str]]) -> Sample:
+def sample_of(words: PreTokenizer, documents: list[tuple[str, str]]) -> TextSample:
     """Counted in batches, in any order of languages."""
     counter = SampleCounter(words)
     for start in range(0, len(documents), 7):
@@ -203,7 +203,9 @@ def test_measures_are_those_of_every_document_encoded_by_itself(seed: int, setti
     tokenizer = Tokenizer.train([text for _, text in documents[:30]], **settings)
     if tokenizer.alphabet.kind == "char" and "limit_alphabet" not in settings:
         tokenizer = Tokenizer.train([text for _, text in documents], **settings)
-    measures = asdict(measure(tokenizer, sample_of(tokenizer.words, documents), rare_count=4, reference_language="de"))
+    measures = asdict(
+        measure_sample(tokenizer, sample_of(tokenizer.words, documents), rare_count=4, reference_language="de")
+    )
     expected = slow_measures(tokenizer, documents, rare_count=4, reference="de")
     if "unk" in settings.get("special_tokens", {}):
         assert expected["tokens"] == sum(len(tokenizer.encode(text)) for _, text in documents)
@@ -214,7 +216,7 @@ def test_measures_are_those_of_every_document_encoded_by_itself(seed: int, setti
 def test_normalised_text_is_measured_by_what_it_was() -> None:
     documents = [("xx", "E\u0301A E\u0301A"), ("yy", "ÉA")]
     tokenizer = Tokenizer.train([text for _, text in documents], num_merges=9, unicode="NFC", lowercase=True)
-    measures = measure(tokenizer, sample_of(tokenizer.words, documents))
+    measures = measure_sample(tokenizer, sample_of(tokenizer.words, documents))
     assert measures.languages["xx"].characters == 7
     assert measures.languages["xx"].bytes == 9
     assert measures.tokens == sum(len(tokenizer.encode(text)) for _, text in documents) == 3
@@ -224,15 +226,15 @@ def test_normalised_text_is_measured_by_what_it_was() -> None:
 def test_a_language_that_is_not_in_the_sample_is_named() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
     with pytest.raises(ValueError, match=r"there is no text of the language 'de'; there are en, fr"):
-        measure(tokenizer, sample_of(tokenizer.words, [("fr", "a"), ("en", "b")]), reference_language="de")
+        measure_sample(tokenizer, sample_of(tokenizer.words, [("fr", "a"), ("en", "b")]), reference_language="de")
 
 
 def test_a_sample_of_nothing_has_no_ratios() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
     nothing = SampleCounter(tokenizer.words)
-    empty = measure(tokenizer, nothing.take())
+    empty = measure_sample(tokenizer, nothing.take())
     assert (empty.tokens_per_character, empty.tokens_per_word, empty.gini, empty.unused_tokens) == (0, 0, 0, 256)
-    blank = measure(tokenizer, sample_of(tokenizer.words, [("en", ""), ("de", "a")]), reference_language="en")
+    blank = measure_sample(tokenizer, sample_of(tokenizer.words, [("en", ""), ("de", "a")]), reference_language="en")
     assert (blank.languages["en"].bytes_per_token, blank.languages["de"].parity, blank.gini) == (0, 0, 0)
 
 
@@ -253,13 +255,13 @@ def test_a_column_of_other_things_than_languages_is_refused() -> None:
 
 
 def test_gini_is_0_where_all_are_equal_and_grows_with_the_difference() -> None:
-    assert gini([]) == 0
-    assert gini([0, 0]) == 0
-    assert gini([3]) == 0
-    assert gini([2, 2, 2]) == 0
-    assert gini([1, 3]) == 0.25
-    assert gini([3, 1]) == 0.25
-    assert gini([0, 0, 0, 1]) == 0.75
+    assert compute_gini([]) == 0
+    assert compute_gini([0, 0]) == 0
+    assert compute_gini([3]) == 0
+    assert compute_gini([2, 2, 2]) == 0
+    assert compute_gini([1, 3]) == 0.25
+    assert compute_gini([3, 1]) == 0.25
+    assert compute_gini([0, 0, 0, 1]) == 0.75
 
 
 @pytest.mark.parametrize(
@@ -277,4 +279,4 @@ def test_gini_is_0_where_all_are_equal_and_grows_with_the_difference() -> None:
     ],
 )
 def test_the_knee_is_furthest_below_the_line_between_the_ends(x: list[int], y: list[float], place: int | None) -> None:
-    assert knee(x, y) == place
+    assert find_knee(x, y) == place

@@ -11,7 +11,7 @@ import pytest
 
 from bpe_core import Tokenizer, count_words, learn_merges
 from bpe_core.encoding.model import make_pre_tokenizer
-from bpe_core.measuring.evaluation import share_whole, tokens_per_character
+from bpe_core.measuring.evaluation import compute_share_whole, compute_tokens_per_character
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES, RARE_CHARACTERS, known_answer_documents
 
 MERGE_COUNTS = [60, 120, 200, 300, 450, 600]
@@ -67,7 +67,7 @@ def test_the_documents_are_the_same_in_another_process() -> None:
 
 
 def test_more_merges_never_mean_more_tokens_and_never_fewer_entries() -> None:
-    tokens = [tokens_per_character(tokenizer_of(num_merges), TEXTS) for num_merges in MERGE_COUNTS]
+    tokens = [compute_tokens_per_character(tokenizer_of(num_merges), TEXTS) for num_merges in MERGE_COUNTS]
     sizes = [tokenizer_of(num_merges).vocab_size for num_merges in MERGE_COUNTS]
     assert tokens == sorted(tokens, reverse=True)
     assert sizes == sorted(sizes)
@@ -78,8 +78,8 @@ def test_more_merges_never_mean_more_tokens_and_never_fewer_entries() -> None:
 def test_there_is_a_sweet_spot_and_later_the_negatives_become_whole() -> None:
     whole = {
         num_merges: (
-            share_whole(tokenizer_of(num_merges), POSITIVES),
-            share_whole(tokenizer_of(num_merges), NEGATIVES),
+            compute_share_whole(tokenizer_of(num_merges), POSITIVES),
+            compute_share_whole(tokenizer_of(num_merges), NEGATIVES),
         )
         for num_merges in (0, *MERGE_COUNTS)
     }

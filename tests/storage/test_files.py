@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bpe_core import Tokenizer
-from bpe_core.export import export
+from bpe_core.export import export_tokenizer
 from pipelines.storage.files import read_tokenizer
 
 TEXT = "hug pug hugs don't 12345 <|e|>"
@@ -17,8 +17,8 @@ SPECIAL = {"eos": {"<|e|>": 264}}
 
 @pytest.fixture
 def paths(tmp_path: Path) -> dict[str, str]:
-    (ranks,) = export(TRAINED, tmp_path / "ranks", "tiktoken")
-    export(TRAINED, tmp_path / "tables", "vocab-and-merges")
+    (ranks,) = export_tokenizer(TRAINED, tmp_path / "ranks", "tiktoken")
+    export_tokenizer(TRAINED, tmp_path / "tables", "vocab-and-merges")
     TRAINED.save(tmp_path / "own")
     return {"ranks": str(ranks), "tables": str(tmp_path / "tables"), "own": str(tmp_path / "own")}
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from bpe_core.export import export
+from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.running.runners import PipelineFailed
 from pipelines.settings.project import Corpus, Project, Run, Shards
@@ -390,7 +390,7 @@ def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Pa
 def test_shards_are_written_with_a_tiktoken_file_and_a_pattern(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     trained = Tokenizer.train(texts_of(corpus).values(), vocab_size=300, special_tokens={"eos": "<end>"})
     trained.save(tmp_path / "saved")
-    (ranks,) = export(trained, tmp_path, "tiktoken")
+    (ranks,) = export_tokenizer(trained, tmp_path, "tiktoken")
     special = {"pattern": "gpt2", "special_tokens": {"eos": {"<end>": 299}}}
     tokenize_corpus(project(corpus, ranks, tmp_path / "ranks", special))
     tokenize_corpus(project(corpus, tmp_path / "saved", tmp_path / "merges"))

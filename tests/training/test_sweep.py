@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bpe_core import Tokenizer
-from bpe_core.measuring.evaluation import tokens_per_character
+from bpe_core.measuring.evaluation import compute_tokens_per_character
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines import cli
@@ -129,7 +129,7 @@ def test_the_sizes_of_the_known_corpus_are_measured_as_one_by_one(known: Path) -
     for size in result_in(known)["sizes"]:
         alone = Tokenizer.train(texts, kind="char", num_merges=size["num_merges"], special_tokens={"unk": "<unk>"})
         assert size["vocab_size"] == alone.vocab_size
-        assert size["tokens_per_character"] == tokens_per_character(alone, texts)
+        assert size["tokens_per_character"] == compute_tokens_per_character(alone, texts)
         assert size["positives"]["tokens"] == {word: len(alone.encode(word)) for word in POSITIVES}
         assert size["negatives"]["tokens"] == {word: len(alone.encode(word)) for word in NEGATIVES}
         assert {name: facts["documents"] for name, facts in size["languages"].items()} == {"en": 484, "zh": 164}
