@@ -66,10 +66,12 @@ def _vocab_and_merges(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[]
 
 def _tiktoken(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
     text = other_formats.write_tiktoken(tokenizer.model)
-    words = tokenizer.words
+    pre_tokenizer = tokenizer.pre_tokenizer
 
     def read() -> Tokenizer:
-        return Tokenizer(other_formats.read_tiktoken(text, words.pattern, tokenizer.special_tokens, words.unicode))
+        return Tokenizer(
+            other_formats.read_tiktoken(text, pre_tokenizer.pattern, tokenizer.special_tokens, pre_tokenizer.unicode)
+        )
 
     return {"tokenizer.tiktoken": text}, read
 

@@ -42,13 +42,13 @@ class Tokenizer:
     """A BPE tokenizer. It is not changed by use; make one with `train`, `load` or `from_merges`.
 
     Attributes:
-        words, alphabet, merges, special_roles, special_tokens: see `bpe_core.encoding.model.Model`.
+        pre_tokenizer, alphabet, merges, special_roles, special_tokens: see `bpe_core.encoding.model.Model`.
         base_ids: the id of each base symbol.
     """
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self.words = model.words
+        self.pre_tokenizer = model.pre_tokenizer
         self.alphabet = model.alphabet
         self.merges = model.merges
         self.special_roles = dict(model.special_roles)
@@ -89,9 +89,9 @@ class Tokenizer:
         [104, 257]
         """
         special_tokens = special_tokens or {}
-        words = make_pre_tokenizer(kind, pattern, unicode, lowercase)
+        pre_tokenizer = make_pre_tokenizer(kind, pattern, unicode, lowercase)
         merges = learn_merges(
-            count_words(texts, words),
+            count_words(texts, pre_tokenizer),
             num_merges=num_merges,
             vocab_size=vocab_size,
             kind=kind,
@@ -105,7 +105,11 @@ class Tokenizer:
             special_tokens=list_special_tokens(special_tokens),
         )
         return cls.from_merges(
-            merges, words=words, special_tokens=special_tokens, special_ids=special_ids, vocab_order=vocab_order
+            merges,
+            pre_tokenizer=pre_tokenizer,
+            special_tokens=special_tokens,
+            special_ids=special_ids,
+            vocab_order=vocab_order,
         )
 
     @classmethod
@@ -113,13 +117,13 @@ class Tokenizer:
         cls,
         merges: Merges,
         *,
-        words: PreTokenizer,
+        pre_tokenizer: PreTokenizer,
         special_tokens: SpecialTokens | None = None,
         special_ids: SpecialIds = "last",
         vocab_order: VocabOrder = "merges",
     ) -> Self:
         """Returns the tokenizer of these merges."""
-        return cls(number_tokens(merges, words, special_tokens or {}, special_ids, vocab_order))
+        return cls(number_tokens(merges, pre_tokenizer, special_tokens or {}, special_ids, vocab_order))
 
     def train_more(self, texts: Iterable[str], *, vocab_size: int, min_frequency: int = 1) -> Self:
         """Returns a tokenizer of kind `byte` that goes on from this one's merges: every id stays, new ones follow.
@@ -131,7 +135,7 @@ class Tokenizer:
             ValueError: kind `char`, a size below this tokenizer's, or merges that cannot be gone on from.
         """
         merges = learn_merges(
-            count_words(texts, self.words),
+            count_words(texts, self.pre_tokenizer),
             vocab_size=size_to_learn(self._model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
@@ -342,8 +346,8 @@ class Tokenizer:
     def __repr__(self) -> str:
         special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
         return (
-            f"Tokenizer(kind={self.alphabet.kind!r}, pattern={self.words.pattern!r}, vocab_size={self.vocab_size}, "
-            f"merges={len(self.merges)}, special_tokens={special})"
+            f"Tokenizer(kind={self.alphabet.kind!r}, pattern={self.pre_tokenizer.pattern!r}, "
+            f"vocab_size={self.vocab_size}, merges={len(self.merges)}, special_tokens={special})"
         )
 
     # Files.

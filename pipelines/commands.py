@@ -99,7 +99,7 @@ def inspect(args: argparse.Namespace) -> None:
 
 
 def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
-    words = tokenizer.words.split(text)
+    words = tokenizer.pre_tokenizer.split(text)
     tokens = tokenizer.tokenize(text)
     ids = tokenizer.encode(text)
     shown = Text()
@@ -216,7 +216,7 @@ def audit(args: argparse.Namespace) -> None:
     if args.counts:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
-        word_counts = count_corpus_here(_corpus(args), tokenizer.words)
+        word_counts = count_corpus_here(_corpus(args), tokenizer.pre_tokenizer)
     if args.show < 0:
         raise ValueError(f"--show is {args.show}; give 0 or more")
     id_counts = read_token_counts(args.id_counts) if args.id_counts else None

@@ -49,20 +49,21 @@ def test_low_lowest_newer_wider_learns_six_known_merges() -> None:
 )
 def test_low_lowest_newer_wider_encodes_known_and_new_words(word: str, tokens: list[str]) -> None:
     assert (
-        Tokenizer.from_merges(low_merges(), words=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word) == tokens
+        Tokenizer.from_merges(low_merges(), pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word)
+        == tokens
     )
 
 
 @pytest.mark.parametrize("word", ["lowest", "newest"])
 def test_low_lowest_newer_wider_decodes_to_the_word(word: str) -> None:
-    tokenizer = Tokenizer.from_merges(low_merges(), words=PreTokenizer("whitespace", keep_gaps=False))
+    tokenizer = Tokenizer.from_merges(low_merges(), pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False))
     assert tokenizer.decode(tokenizer.encode(word)) == word
 
 
 def test_low_lowest_newer_wider_has_known_ids() -> None:
     tokenizer = Tokenizer.from_merges(
         low_merges(),
-        words=PreTokenizer("whitespace", keep_gaps=False),
+        pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False),
         special_tokens={"pad": "<pad>", "unk": "<unk>"},
         special_ids="first",
         vocab_order="sorted",
@@ -92,7 +93,10 @@ def test_chinese_words_learn_four_known_merges() -> None:
 )
 def test_chinese_words_encode(word: str, tokens: list[str]) -> None:
     merges = learn_merges(CHINESE_WORDS, num_merges=4, kind="char", end_of_word="</w>", ties="first-seen")
-    assert Tokenizer.from_merges(merges, words=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word) == tokens
+    assert (
+        Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word)
+        == tokens
+    )
 
 
 def test_the_example_of_sennrich_learns_eight_known_merges() -> None:
@@ -103,7 +107,7 @@ def test_the_example_of_sennrich_learns_eight_known_merges() -> None:
         *(("lo", "w"), ("n", "e"), ("ne", "w"), ("new", "est_")),
     ]
     assert merges.counts.tolist() == [9, 9, 9, 7, 7, 6, 6, 6]
-    tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer("whitespace", keep_gaps=False))
+    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False))
     assert tokenizer.tokenize("lowest") == ["low", "est_"]
 
 
@@ -143,5 +147,5 @@ def test_each_merge_adds_one_symbol_to_the_base_symbols() -> None:
         merges = learn_merges(words, num_merges=num_merges, kind="char")
         assert len(merges) == num_merges
         assert len(merges.symbols) == num_bases + num_merges
-        tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer("whitespace", keep_gaps=False))
+        tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False))
         assert tokenizer.vocab_size == num_bases + num_merges

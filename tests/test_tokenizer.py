@@ -70,7 +70,7 @@ def slow_merges(merges: Merges) -> list[tuple[slow.Symbol, slow.Symbol]]:
 @settings(max_examples=200, deadline=None)
 def test_byte_ids_equal_the_slow_encoder(counts: dict[str, int], word: str) -> None:
     merges = learn_merges(counts, num_merges=30)
-    tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer(r"\S+"))
+    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer(r"\S+"))
     expected = [token for token, _ in slow.encode(slow.spell(word.encode(), "byte"), slow_merges(merges))]
     assert tokenizer.tokens(tokenizer.encode(word)) == expected
     assert tokenizer.tokenize(word) == expected
@@ -81,7 +81,7 @@ def test_byte_ids_equal_the_slow_encoder(counts: dict[str, int], word: str) -> N
 @settings(max_examples=200, deadline=None)
 def test_char_ids_equal_the_slow_encoder(placement: Any, counts: dict[str, int], word: str, end_of_word: str) -> None:
     merges = learn_merges(counts, num_merges=30, kind="char", end_of_word=end_of_word, end_of_word_placement=placement)
-    tokenizer = Tokenizer.from_merges(merges, words=blank_words(), special_tokens={"unk": "<unk>"})
+    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=blank_words(), special_tokens={"unk": "<unk>"})
     known = {symbol_of(merges, index) for index in range(len(merges.symbols))}
     spelled = slow.encode(slow.spell(word.encode(), "char", end_of_word, placement), slow_merges(merges))
     encoded = tokenizer.encode(word)
@@ -272,7 +272,7 @@ def test_more_words_than_the_cache_keeps_are_encoded_alike() -> None:
 @pytest.mark.parametrize("kind", ["byte", "char"])
 def test_words_around_the_longest_that_is_kept(kind: Any) -> None:
     merges = learn_merges({"aab": 3, "ab": 2, "b": 1}, num_merges=3, kind=kind)
-    tokenizer = Tokenizer.from_merges(merges, words=PreTokenizer(r"\S+") if kind == "byte" else blank_words())
+    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer(r"\S+") if kind == "byte" else blank_words())
     numbers = np.random.default_rng(7)
     texts = ["".join(numbers.choice(["a", "b"], size)) for size in (5, 509, 510, 511, 512, 700, 3, 5000, 511)]
     expected = [slow.encode(slow.spell(text.encode(), kind), slow_merges(merges)) for text in texts]
@@ -484,7 +484,7 @@ def assert_comes_back(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     assert loaded.files() == tokenizer.files()
     assert repr(loaded) == repr(tokenizer)
     assert loaded.alphabet == tokenizer.alphabet
-    assert loaded.words == tokenizer.words
+    assert loaded.pre_tokenizer == tokenizer.pre_tokenizer
     assert loaded.token_bytes() == tokenizer.token_bytes()
     assert loaded.special_roles == tokenizer.special_roles
     for text in [*TEXTS, "".join(reversed(TEXTS[2]))]:

@@ -49,22 +49,22 @@ class AddedTokens:
 
     Args:
         tokens: those that count.
-        words: how texts are normalised.
+        pre_tokenizer: normalizes texts the way the model does.
         passes_special: special tokens are letters; still none is found that overlaps one of them.
 
     Raises:
         ValueError: two tokens are the same once they are normalised; the library would take either.
     """
 
-    def __init__(self, tokens: Sequence[AddedToken], words: PreTokenizer, passes_special: bool = False) -> None:
-        self._words = words
+    def __init__(self, tokens: Sequence[AddedToken], pre_tokenizer: PreTokenizer, passes_special: bool = False) -> None:
+        self._pre_tokenizer = pre_tokenizer
         if passes_special and all(token.special for token in tokens):
             tokens = ()
         self._raw = _Finder({t.content: t for t in tokens if not t.normalized}, passes_special)
         normalized: dict[str, AddedToken] = {}
         for token in tokens:
-            if token.normalized and normalized.setdefault(words.normalize(token.content), token) != token:
-                other = normalized[words.normalize(token.content)].content
+            if token.normalized and normalized.setdefault(pre_tokenizer.normalize(token.content), token) != token:
+                other = normalized[pre_tokenizer.normalize(token.content)].content
                 raise ValueError(f"the added tokens {other!r} and {token.content!r} are one once they are normalised")
         self._normalized = _Finder(normalized, passes_special)
 
@@ -72,7 +72,7 @@ class AddedTokens:
         """Returns the numbers of the texts that may hold one of the tokens; all others hold none."""
         found = self._raw.rows(texts)
         if self._normalized.looks_for_any:
-            found |= self._normalized.rows(self._words.normalize_batch(texts))
+            found |= self._normalized.rows(self._pre_tokenizer.normalize_batch(texts))
         return sorted(found)
 
     def pieces(self, text: str) -> list[Piece]:
@@ -82,7 +82,7 @@ class AddedTokens:
             if raw.token is not None:
                 pieces.append(raw)
             else:
-                pieces += self._normalized.split(self._words.normalize(raw.text))
+                pieces += self._normalized.split(self._pre_tokenizer.normalize(raw.text))
         return pieces
 
     def count(self, texts: pa.Array) -> Counter[str]:

@@ -89,7 +89,7 @@ class Model:
     """A tokenizer's parts.
 
     Attributes:
-        words: how text is cut.
+        pre_tokenizer: normalizes text and splits it into words.
         alphabet: the base symbols.
         tokens: the bytes of every id, from 0; see `bpe_core.merging.alphabet` for the
             marker. Special tokens: their spelling.
@@ -103,7 +103,7 @@ class Model:
         prefix_suffix_ids: ids that stand before and after a text when asked for, as a post-processor puts them.
     """
 
-    words: PreTokenizer
+    pre_tokenizer: PreTokenizer
     alphabet: Alphabet
     tokens: Sequence[bytes]
     merges: Int32s
@@ -120,7 +120,11 @@ class Model:
 
 
 def number_tokens(
-    merges: Merges, words: PreTokenizer, special_tokens: SpecialTokens, special_ids: SpecialIds, vocab_order: VocabOrder
+    merges: Merges,
+    pre_tokenizer: PreTokenizer,
+    special_tokens: SpecialTokens,
+    special_ids: SpecialIds,
+    vocab_order: VocabOrder,
 ) -> Model:
     """Returns the model of these merges, with ids as `special_ids` and `vocab_order` say."""
     check_choice("special_ids", special_ids, SpecialIds)
@@ -137,7 +141,7 @@ def number_tokens(
     }
     first_special = 0 if special_ids == "first" else len(symbols)
     return Model(
-        words,
+        pre_tokenizer,
         merges.alphabet,
         [*spelled, *symbols] if special_ids == "first" else [*symbols, *spelled],
         np.stack([id_of[merges.left], id_of[merges.right], id_of[merges.merged]], axis=1),

@@ -49,9 +49,9 @@ class TextEncoder:
         self._unknown_id = model.special_tokens[unknown] if isinstance(unknown, str) else None
         # What is looked for in texts, where special tokens are letters and where they are tokens.
         self._found = {
-            "plain": AddedTokens(model.added_tokens, model.words, passes_special=True),
-            "allow": AddedTokens(model.added_tokens, model.words),
-            "refuse": AddedTokens([token for token in model.added_tokens if token.special], model.words),
+            "plain": AddedTokens(model.added_tokens, model.pre_tokenizer, passes_special=True),
+            "allow": AddedTokens(model.added_tokens, model.pre_tokenizer),
+            "refuse": AddedTokens([token for token in model.added_tokens if token.special], model.pre_tokenizer),
         }
 
     def encode(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
@@ -95,7 +95,7 @@ class TextEncoder:
                 parts.append(np.array([piece.token.id], np.int32))
                 continue
             data, offsets = flat_bytes(pa.array([piece.text], pa.large_string()))
-            word_ends = self._model.words.split_batch(data, offsets)
+            word_ends = self._model.pre_tokenizer.split_batch(data, offsets)
             parts.append(self._dropout.encode(data, word_ends, dropout, seed ^ (number << 40)))
         return self._known(np.concatenate(parts))
 
@@ -151,9 +151,9 @@ class TextEncoder:
     def _word_spans(self, text: str, shift: int) -> list[tuple[int, int]]:
         """Returns start and end, in bytes, of what tokens cover in a normalised text: all of it, or each word."""
         data, offsets = flat_bytes(pa.array([text], pa.large_string()))
-        if self._model.words.keep_gaps:
+        if self._model.pre_tokenizer.keep_gaps:
             return [(shift, shift + data.size)]
-        ends = (self._model.words.split_batch(data, offsets).ends + shift).tolist()
+        ends = (self._model.pre_tokenizer.split_batch(data, offsets).ends + shift).tolist()
         return list(zip(ends[::2], ends[1::2], strict=True))
 
     def _spelled(self, symbols: Int32s) -> list[bytes]:
@@ -166,12 +166,12 @@ class TextEncoder:
         found = self._finder(special)
         rows = found.rows(texts)
         if not rows:
-            return self._encode_normalized(self._model.words.normalize_batch(texts))
+            return self._encode_normalized(self._model.pre_tokenizer.normalize_batch(texts))
         # The texts that hold no added token, and the pieces between those of the others, are encoded together.
         pieces = [found.pieces(texts[row].as_py()) for row in rows]
         between = [piece.text for of_row in pieces for piece in of_row if piece.token is None]
         others = pa.array(np.setdiff1d(np.arange(len(texts)), rows))
-        whole = self._model.words.normalize_batch(texts.take(others))
+        whole = self._model.pre_tokenizer.normalize_batch(texts.take(others))
         ids, starts = self._encode_normalized(
             pa.concat_arrays([whole.cast(pa.large_string()), pa.array(between, pa.large_string())])
         )
@@ -196,7 +196,7 @@ class TextEncoder:
 
     def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
         data, offsets = flat_bytes(texts)
-        return self._words.encode(data, offsets, self._model.words.split_batch(data, offsets))
+        return self._words.encode(data, offsets, self._model.pre_tokenizer.split_batch(data, offsets))
 
     def _refuse(self, texts: pa.Array, special: SpecialInText) -> None:
         """Raises ValueError for a special token in a text where that is an error."""

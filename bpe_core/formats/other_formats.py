@@ -138,7 +138,7 @@ def read_vocab_and_merges(
     }
     model = read_tokenizer_json(content)
     roles = {role: given if isinstance(given, str) else list(given) for role, given in (special_tokens or {}).items()}
-    return replace(model, words=make_pre_tokenizer("byte", pattern), special_roles=roles)
+    return replace(model, pre_tokenizer=make_pre_tokenizer("byte", pattern), special_roles=roles)
 
 
 def write_vocab_and_merges(model: Model) -> tuple[str, str]:
@@ -151,7 +151,7 @@ def write_vocab_and_merges(model: Model) -> tuple[str, str]:
     model = rank_by_merges(model)
     if model.alphabet.kind != "byte":
         raise NotExpressibleError("vocab.json and merges.txt are written for kind byte only")
-    if model.words != make_pre_tokenizer("byte"):
+    if model.pre_tokenizer != make_pre_tokenizer("byte"):
         raise NotExpressibleError(
             "vocab.json and merges.txt say nothing of patterns and normalisation; their tools use gpt2's"
         )
@@ -229,7 +229,11 @@ def write_subword_nmt(model: Model) -> str:
         NotExpressibleError: kind `byte`, another marker than `</w>`, a normalisation, or a symbol whose text holds it.
     """
     alphabet = model.alphabet
-    if alphabet.kind != "char" or model.words != make_pre_tokenizer("char") or alphabet.end_of_word != _END_OF_WORD:
+    if (
+        alphabet.kind != "char"
+        or model.pre_tokenizer != make_pre_tokenizer("char")
+        or alphabet.end_of_word != _END_OF_WORD
+    ):
         raise NotExpressibleError(
             "subword-nmt codes are of kind char, cut words at blanks, normalise nothing, and mark ends with </w>"
         )

@@ -77,7 +77,7 @@ def to_hugging_face(model: Model) -> dict[str, Any]:
             `unk` token (the library would drop them), two tokens that are written alike, or one whose text holds the
             marker's spelling.
     """
-    alphabet, words = model.alphabet, model.words
+    alphabet, words = model.alphabet, model.pre_tokenizer
     unknown = model.special_roles.get("unk")
     if alphabet.kind == "char" and alphabet.placement == "apart":
         raise NotExpressibleError(
@@ -141,7 +141,7 @@ def _vocab_without_added(model: Model, vocab: dict[str, int]) -> dict[str, int]:
 
 
 def _own(model: Model, reason: str) -> dict[str, Any]:
-    alphabet, words = model.alphabet, model.words
+    alphabet, words = model.alphabet, model.pre_tokenizer
     special = {token.id for token in model.added_tokens}
     marked = [id_ not in special and token.endswith(MARKER) for id_, token in enumerate(model.tokens)]
     return {
@@ -351,14 +351,14 @@ def _read_own(content: dict[str, Any]) -> Model:
             raise ValueError(f"merge {rank} makes {tokens[made]!r} of {tokens[left]!r} and {tokens[right]!r}")
     merges = np.array(rows, np.int32).reshape(-1, 3)
     expressions = tuple(pattern) if isinstance(pattern, list) else pattern
-    words = make_pre_tokenizer(alphabet.kind, expressions, unicode, lowercase)
+    pre_tokenizer = make_pre_tokenizer(alphabet.kind, expressions, unicode, lowercase)
     check_choice("ranked_by", _entry(content, "ranked_by"), RankedBy)
     begin, end = _entry(content, "around")
     strange = [id_ for id_ in (*begin, *end) if id_ not in special]
     if strange:
         raise ValueError(f"around puts the id {strange[0]!r} around texts, which is no added token's")
     return Model(
-        words,
+        pre_tokenizer,
         alphabet,
         tokens,
         merges,

@@ -251,7 +251,7 @@ def _is_word(tokenizer: Tokenizer, token: bytes) -> bool:
         text = token.removesuffix(MARKER).decode() if tokenizer.alphabet.kind == "char" else token.decode()
     except UnicodeDecodeError:
         return False
-    return tokenizer.words.split(text) == [text]
+    return tokenizer.pre_tokenizer.split(text) == [text]
 
 
 def find_not_utf8(tokenizer: Tokenizer) -> tuple[Entry, ...]:

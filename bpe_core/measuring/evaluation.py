@@ -72,7 +72,7 @@ def count_word_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, i
 def _num_tokens(tokenizer: Tokenizer, text: str) -> int:
     tokens = tokenizer.tokenize(text)
     # The token of a whole word of kind `char` ends with the marker; a character without a symbol stands for itself.
-    is_unknown = len(tokens) == 1 and tokens[0] == tokenizer.words.normalize(text).strip()
+    is_unknown = len(tokens) == 1 and tokens[0] == tokenizer.pre_tokenizer.normalize(text).strip()
     return 2 if is_unknown else len(tokens)
 
 
@@ -133,8 +133,8 @@ class TextSample:
 class SampleCounter:
     """Makes a `TextSample` of batch after batch of documents."""
 
-    def __init__(self, words: PreTokenizer) -> None:
-        self._words = words
+    def __init__(self, pre_tokenizer: PreTokenizer) -> None:
+        self._pre_tokenizer = pre_tokenizer
         self._counters: dict[str, WordCounter] = {}
         self._totals: dict[str, Int64s] = {}
 
@@ -155,7 +155,7 @@ class SampleCounter:
                     f"over {_MOST_LANGUAGES:,} different languages, {language!r} among them; choose a column that "
                     "names the language of each document"
                 )
-            self._counters[language] = WordCounter(self._words)
+            self._counters[language] = WordCounter(self._pre_tokenizer)
             self._totals[language] = np.zeros(3, np.int64)
         self._counters[language].add(texts)
         num_bytes = pc.sum(pc.binary_length(texts)).as_py() or 0

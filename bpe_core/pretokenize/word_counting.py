@@ -36,17 +36,17 @@ _RUN = 4096
 class WordCounter:
     """Counts the words of batch after batch, in the order of their first appearance."""
 
-    def __init__(self, words: PreTokenizer) -> None:
-        self._words = words
+    def __init__(self, pre_tokenizer: PreTokenizer) -> None:
+        self._pre_tokenizer = pre_tokenizer
         self._table = new_word_table()
         self._keys, self._found = new_keys(), np.empty(_RUN, np.int64)
         self.num_words = 0
 
     def add(self, texts: pa.Array) -> None:
         """Counts the words of an Arrow array of strings; a null has none."""
-        texts = self._words.normalize_batch(texts)
+        texts = self._pre_tokenizer.normalize_batch(texts)
         data, offsets = flat_bytes(texts)
-        word_ends = self._words.split_batch(data, offsets)
+        word_ends = self._pre_tokenizer.split_batch(data, offsets)
         done = 0
         while done < word_ends.ends.size:
             # With stride 1 texts follow each other without gaps, and so do the words of all of them.
@@ -131,17 +131,19 @@ def _copy_words(table: WordTable, slots: Int64s, offsets: Int64s, data: UInt8s) 
         copy_word(table, slots[word], offsets[word + 1] - offsets[word], data, offsets[word])
 
 
-def count_words(texts: Iterable[str] | pa.Array | pa.ChunkedArray, words: PreTokenizer | str = "gpt2") -> pa.Table:
+def count_words(
+    texts: Iterable[str] | pa.Array | pa.ChunkedArray, pre_tokenizer: PreTokenizer | str = "gpt2"
+) -> pa.Table:
     """Returns how often each word occurs, in the order of first appearance; nulls hold no words.
 
-    `words` is how text is word_ends, or the name or the regular expression of a pattern.
+    `pre_tokenizer` splits texts into words; a string is the name of a pattern or a regular expression.
 
     >>> count_words(["the cat", "the dog"], "whitespace").to_pydict()
     {'word': [b'the', b' ', b'cat', b'dog'], 'count': [2, 2, 1, 1]}
     """
     if isinstance(texts, str):
         raise TypeError("texts is one string; give a list of texts, or its characters would each be a text")
-    counter = WordCounter(PreTokenizer(words) if isinstance(words, str) else words)
+    counter = WordCounter(PreTokenizer(pre_tokenizer) if isinstance(pre_tokenizer, str) else pre_tokenizer)
     for chunk in _chunks(texts):
         counter.add(chunk)
     return counter.take()

@@ -48,7 +48,7 @@ class Difference:
             [
                 f"{self.path}, row {self.row}: the first difference is at id {same}, about character {before}",
                 f"  text         {near!r}",
-                f"  words        {tokenizer.words.split(near)}",
+                f"  words        {tokenizer.pre_tokenizer.split(near)}",
                 f"  ours         {self.ours[same : same + 10]} {tokenizer.tokens(self.ours[same : same + 10])}",
                 f"  theirs       {self.theirs[same : same + 10]}",
                 f"  code points  {' '.join(f'U+{ord(character):04X}' for character in after)}",
@@ -118,9 +118,15 @@ def _hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
 def _tiktoken(tokenizer: Tokenizer) -> _Encode:
     import tiktoken
 
-    if len(tokenizer.words.expressions) > 1 or tokenizer.words.unicode != "none" or tokenizer.words.lowercase:
+    if (
+        len(tokenizer.pre_tokenizer.expressions) > 1
+        or tokenizer.pre_tokenizer.unicode != "none"
+        or tokenizer.pre_tokenizer.lowercase
+    ):
         raise NotExpressibleError("tiktoken cuts by one expression and normalises nothing")
     lines = [line.split(" ") for line in write_tiktoken(tokenizer.model).splitlines()]
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    peer = tiktoken.Encoding("verify", pat_str=tokenizer.words.expressions[0], mergeable_ranks=ranks, special_tokens={})
+    peer = tiktoken.Encoding(
+        "verify", pat_str=tokenizer.pre_tokenizer.expressions[0], mergeable_ranks=ranks, special_tokens={}
+    )
     return lambda texts: peer.encode_ordinary_batch(list(texts), num_threads=1)

@@ -70,7 +70,7 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
         {"ids": tokenizer.vocab_size, "merges": len(tokenizer.merges)},
     )
     settings = project.tokenizer if project.train else None
-    corpus, words = project.corpus, settings.words if settings else tokenizer.words
+    corpus, pre_tokenizer = project.corpus, settings.pre_tokenizer if settings else tokenizer.pre_tokenizer
     with tempfile.TemporaryDirectory() as folder:
         again = cache(lambda: _train_again(project, folder))
         for name, check in {
@@ -78,10 +78,10 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
             "merges": lambda: _merges(tokenizer.model, again()),
             "as recorded": lambda: _as_recorded(tokenizer, project, again()),
             "word counts": lambda: _word_counts(project, again()),
-            "round trip": lambda: _round_trip(tokenizer, words, corpus),
+            "round trip": lambda: _round_trip(tokenizer, pre_tokenizer, corpus),
             "reachable": lambda: _reachable(tokenizer),
             "prefixes": lambda: _prefixes(
-                tokenizer, again().word_counts if settings else count_corpus_here(corpus, words)
+                tokenizer, again().word_counts if settings else count_corpus_here(corpus, pre_tokenizer)
             ),
             "positives": lambda: _wholeness(
                 tokenizer, positives or _planted(project, "positives", POSITIVES), whole=True
@@ -176,7 +176,7 @@ def _ranks(model: Model, settings: TokenizerSettings | None) -> _Result:
     if settings is None:
         raise _NotChecked("the tokenizer is not of this project's training, so no setting says how its ids follow")
     expected = number_tokens(
-        _numbered_anew(model), model.words, settings.special_tokens, settings.special_ids, settings.vocab_order
+        _numbered_anew(model), model.pre_tokenizer, settings.special_tokens, settings.special_ids, settings.vocab_order
     )
     values = {"ids": len(model.tokens), "merges": len(model.merges)}
     for id_, (token, due) in enumerate(zip_longest(model.tokens, expected.tokens)):
@@ -207,14 +207,14 @@ def _numbered_anew(model: Model) -> Merges:
     return Merges(model.alphabet, pairs[:, 0], pairs[:, 1], made, counts, tuple(spelled), "size")
 
 
-def _round_trip(tokenizer: Tokenizer, words: PreTokenizer, corpus: Corpus) -> _Result:
+def _round_trip(tokenizer: Tokenizer, pre_tokenizer: PreTokenizer, corpus: Corpus) -> _Result:
     """Every document comes back from its ids: as it was normalised, for kind `char` with one blank between words."""
     in_words = tokenizer.alphabet.kind == "char"
     values: dict[str, float] = dict.fromkeys(("documents", "ids", "normalised", "unknown", "different"), 0)
     unknown_id, first = tokenizer.special_id("unk"), None
     for batch in read_corpus(corpus):
         texts = batch.texts.to_pylist()
-        normalised = words.normalize_batch(batch.texts).to_pylist()
+        normalised = pre_tokenizer.normalize_batch(batch.texts).to_pylist()
         encoded = tokenizer.encode_batch(batch.texts).to_pylist()
         for row, text, due, ids in zip(batch.rows.tolist(), texts, normalised, encoded, strict=True):
             values["documents"] += 1
@@ -223,23 +223,25 @@ def _round_trip(tokenizer: Tokenizer, words: PreTokenizer, corpus: Corpus) -> _R
             if in_words:
                 unknown = ids.count(unknown_id)
                 values["unknown"] += unknown
-                due = _with_unknown(tokenizer, words, text) if unknown else " ".join(words.split(text))
+                due = _with_unknown(tokenizer, pre_tokenizer, text) if unknown else " ".join(pre_tokenizer.split(text))
             back = tokenizer.decode_bytes(ids)
             if back != due.encode():
                 values["different"] += 1
                 first = first or f"; the first is {batch.path}, row {row}: {_change(due.encode(), back)}"
     summary = f"{values['documents']:,} documents, {values['ids']:,} ids, {values['different']:,} come back otherwise"
-    summary += f", {values['normalised']:,} normalised" if words.unicode != "none" or words.lowercase else ""
+    summary += (
+        f", {values['normalised']:,} normalised" if pre_tokenizer.unicode != "none" or pre_tokenizer.lowercase else ""
+    )
     summary += f", {values['unknown']:,} unknown characters" if in_words else ""
     return _Result(first is None, summary + (first or ""), values)
 
 
-def _with_unknown(tokenizer: Tokenizer, words: PreTokenizer, text: str) -> str:
+def _with_unknown(tokenizer: Tokenizer, pre_tokenizer: PreTokenizer, text: str) -> str:
     """Returns a text of kind `char` as it comes back where characters have no symbol."""
     alphabet, known = tokenizer.alphabet, set(tokenizer.alphabet.symbols)
     unknown = str(tokenizer.special_roles["unk"])
     parts: list[str] = []
-    for word in words.split(text):
+    for word in pre_tokenizer.split(text):
         parts += [character if character.encode() in known else unknown for character in word]
         if alphabet.placement == "glued":
             parts[-1] = f"{word[-1]} " if word[-1].encode() + MARKER in known else unknown

@@ -75,7 +75,7 @@ def find_duplicates(
     tasks: Mapping[str, Task],
     fingerprints: Mapping[str, str],
     corpus: Corpus,
-    words: PreTokenizer,
+    pre_tokenizer: PreTokenizer,
     folder: str,
     run: Run,
     *,
@@ -96,7 +96,7 @@ def find_duplicates(
     order = {path: rank for rank, path in enumerate(fingerprints)}
     hashed = {
         name: Hashes(
-            f"{name}-{_hashes_fingerprint(task, fingerprints, corpus, words, carry)}.hashes",
+            f"{name}-{_hashes_fingerprint(task, fingerprints, corpus, pre_tokenizer, carry)}.hashes",
             tuple(order[file_slice.path] for file_slice in task),
         )
         for name, task in tasks.items()
@@ -114,7 +114,7 @@ def find_duplicates(
             pipeline
             | "Tasks" >> beam.Create(todo)
             | "Spread" >> beam.Reshuffle()
-            | "HashTasks" >> HashTasks(corpus, words, folder, tuple(carry))
+            | "HashTasks" >> HashTasks(corpus, pre_tokenizer, folder, tuple(carry))
             | "WhenAllAreHashed" >> beam.combiners.Count.Globally()
             | "Parts" >> beam.FlatMap(lambda _, num_parts: range(num_parts), num_parts)
             | "SpreadParts" >> beam.Reshuffle()
@@ -140,12 +140,12 @@ def delete_hashes(folder: str) -> None:
 
 
 def _hashes_fingerprint(
-    task: Task, fingerprints: Mapping[str, str], corpus: Corpus, words: PreTokenizer, carry: Sequence[str]
+    task: Task, fingerprints: Mapping[str, str], corpus: Corpus, pre_tokenizer: PreTokenizer, carry: Sequence[str]
 ) -> str:
     content = [
         [[asdict(file_slice), fingerprints[file_slice.path]] for file_slice in task],
         corpus.model_dump(mode="json", exclude={"files", "deduplicate", "weights", "weight_seed"}),
-        [words.unicode, words.lowercase],
+        [pre_tokenizer.unicode, pre_tokenizer.lowercase],
         list(carry),
     ]
     return fingerprint(content)[:32]
@@ -160,22 +160,24 @@ class HashTasks(beam.PTransform):
     """
 
     corpus: Corpus
-    words: PreTokenizer
+    pre_tokenizer: PreTokenizer
     folder: str
     carry: tuple[str, ...]
 
     def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
-        return tasks | beam.Map(_hash_task, self.corpus, self.words, self.folder, self.carry).with_output_types(str)
+        return tasks | beam.Map(_hash_task, self.corpus, self.pre_tokenizer, self.folder, self.carry).with_output_types(
+            str
+        )
 
 
 def _hash_task(
-    named_task: tuple[str, Task], corpus: Corpus, words: PreTokenizer, folder: str, carry: Sequence[str]
+    named_task: tuple[str, Task], corpus: Corpus, pre_tokenizer: PreTokenizer, folder: str, carry: Sequence[str]
 ) -> str:
     name, task = named_task
     slice_of = {file_slice.path: index for index, file_slice in enumerate(task)}
     hashed = [np.empty(0, _HASHED)]
     for batch in read_task(task, corpus, Counter(), carry):
-        hashes, has_text = _hash_texts(words.normalize_batch(batch.texts))
+        hashes, has_text = _hash_texts(pre_tokenizer.normalize_batch(batch.texts))
         found = np.empty(int(has_text.sum()), _HASHED)
         found["high"], found["low"] = hashes[has_text].T
         found["file_slice"], found["row"] = slice_of[batch.path], batch.rows[has_text]

@@ -85,13 +85,13 @@ def _write_tables(output: str, facts: dict[str, Any], figures: Sequence[Figure])
 
 
 def _facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
-    words = tokenizer.words
+    pre_tokenizer = tokenizer.pre_tokenizer
     return {
         "name": name,
         "kind": tokenizer.alphabet.kind,
-        "pattern": words.pattern if isinstance(words.pattern, str) else list(words.pattern),
-        "unicode": words.unicode,
-        "lowercase": words.lowercase,
+        "pattern": pre_tokenizer.pattern if isinstance(pre_tokenizer.pattern, str) else list(pre_tokenizer.pattern),
+        "unicode": pre_tokenizer.unicode,
+        "lowercase": pre_tokenizer.lowercase,
         "vocab_size": tokenizer.vocab_size,
         "base_symbols": len(tokenizer.alphabet.symbols),
         "merges": len(tokenizer.merges),
@@ -126,7 +126,7 @@ def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> l
     if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
         return None
     cut_as = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})
-    if cut_as.get("pattern") != list(tokenizer.words.expressions):
+    if cut_as.get("pattern") != list(tokenizer.pre_tokenizer.expressions):
         return None
     try:
         pairs = symbol_pairs(tokenizer.model)

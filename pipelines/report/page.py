@@ -52,7 +52,7 @@ def render(
         samples=[(title, _shown_tokens(tokenizer, text)) for title, text in samples],
         first_text=samples[0][1] if samples else "",
         data=Markup(data),
-        can_encode=tokenizer.words.is_compiled,
+        can_encode=tokenizer.pre_tokenizer.is_compiled,
         notes=_notes(tokenizer),
         dashes=charts.DASHES,
         num_ends=_NUM_ENDS,
@@ -68,11 +68,11 @@ def _shown_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def _notes(tokenizer: Tokenizer) -> list[str]:
     """Returns what a reader must know who types a text."""
-    words = tokenizer.words
+    pre_tokenizer = tokenizer.pre_tokenizer
     notes = []
-    if words.unicode != "none":
+    if pre_tokenizer.unicode != "none":
         notes.append(
-            f"Texts are put into {words.unicode} first, by your browser; tokenmill does so by Unicode "
+            f"Texts are put into {pre_tokenizer.unicode} first, by your browser; tokenmill does so by Unicode "
             f"{unicodedata.unidata_version}. Characters that only one of the two knows may differ."
         )
     if any(token.single_word for token in tokenizer.added_tokens):
@@ -84,14 +84,14 @@ def _notes(tokenizer: Tokenizer) -> list[str]:
 
 def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[str, Any]:
     """Returns what `page.js` encodes with, as JSON content; arrays in base64, little-endian."""
-    words, model = tokenizer.words, tokenizer.model
+    pre_tokenizer, model = tokenizer.pre_tokenizer, tokenizer.model
     tokens = tokenizer.token_bytes()
-    lower = replace(words, unicode="none").normalize
-    characters = map(chr, range(sys.maxunicode + 1)) if words.lowercase else ()
+    lower = replace(pre_tokenizer, unicode="none").normalize
+    characters = map(chr, range(sys.maxunicode + 1)) if pre_tokenizer.lowercase else ()
     return {
         "kind": tokenizer.alphabet.kind,
-        "keep_gaps": words.keep_gaps,
-        "unicode": words.unicode,
+        "keep_gaps": pre_tokenizer.keep_gaps,
+        "unicode": pre_tokenizer.unicode,
         "lower": {c: lower(c) for c in characters if lower(c) != c} or None,
         "ranked_by": model.ranked_by,
         "ignore_merges": model.ignore_merges,
@@ -100,7 +100,7 @@ def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[st
         "marker": tokenizer.base_ids.get(MARKER) if tokenizer.alphabet.kind == "char" else None,
         "base_ids": _base_ids(tokenizer),
         "added_tokens": [
-            {**token._asdict(), "match": words.normalize(token.content) if token.normalized else token.content}
+            {**token._asdict(), "match": pre_tokenizer.normalize(token.content) if token.normalized else token.content}
             for token in tokenizer.added_tokens
         ],
         "tokens": base64.b64encode(b"".join(tokens)).decode(),
@@ -108,12 +108,12 @@ def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[st
         "merges": _base64(tokenizer.merges, "<i4"),
         "counts": None if counts is None else _base64(np.array(counts), "<f8"),
         "scanner": None
-        if words.tables is None
+        if pre_tokenizer.tables is None
         else {
-            "moves": _base64(words.tables.moves, "<i4"),
-            "first": _base64(words.tables.first, "<i4"),
-            "block": _base64(words.tables.block, "<i4"),
-            "classes": _base64(words.tables.classes, "u1"),
+            "moves": _base64(pre_tokenizer.tables.moves, "<i4"),
+            "first": _base64(pre_tokenizer.tables.first, "<i4"),
+            "block": _base64(pre_tokenizer.tables.block, "<i4"),
+            "classes": _base64(pre_tokenizer.tables.classes, "u1"),
         },
     }
 

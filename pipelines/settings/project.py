@@ -153,8 +153,8 @@ class TokenizerSettings(_Group):
             raise ValueError(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from error
 
     @property
-    def words(self) -> PreTokenizer:
-        """How text is cut into words."""
+    def pre_tokenizer(self) -> PreTokenizer:
+        """The pre-tokenizer that these settings ask for."""
         return make_pre_tokenizer(self.kind, self.pattern, self.unicode, self.lowercase)
 
 

@@ -113,7 +113,7 @@ def choose_buckets(
             {task_name(task): task for task in tasks},
             {source.path: source.fingerprint for source in sources},
             project.corpus,
-            read_job_tokenizer(settings).words,
+            read_job_tokenizer(settings).pre_tokenizer,
             folder,
             project.run,
             carry=settings.carry,

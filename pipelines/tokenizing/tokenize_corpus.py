@@ -182,7 +182,7 @@ def _find_duplicates(
             {name: plan.task(name) for name in sorted(plan.keys)},
             {path: source["fingerprint"] for path, source in plan.content["inputs"].items()},
             project.corpus,
-            tokenizer.words,
+            tokenizer.pre_tokenizer,
             files.join(settings.output, DUPLICATES_FOLDER),
             project.run,
             carry=settings.carry,

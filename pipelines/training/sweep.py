@@ -61,7 +61,7 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
     with _console.status("counting the words of the sample"):
-        sample = read_sample(sources, project.corpus, training.for_training()[0].words, settings)
+        sample = read_sample(sources, project.corpus, training.for_training()[0].pre_tokenizer, settings)
     if settings.reference_language is not None:
         sample.text_of(settings.reference_language)
     largest = train_tokenizer(training, beam_args)
@@ -107,7 +107,9 @@ def _check_language_column(sources: Sequence[SourceFile], column: str | None) ->
         raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
 
 
-def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: PreTokenizer, settings: Sweep) -> TextSample:
+def read_sample(
+    sources: Sequence[SourceFile], corpus: Corpus, pre_tokenizer: PreTokenizer, settings: Sweep
+) -> TextSample:
     """Returns about `sample_bytes` of a corpus: documents from all over it, the same ones every time.
 
     Raises:
@@ -118,7 +120,7 @@ def read_sample(sources: Sequence[SourceFile], corpus: Corpus, words: PreTokeniz
     parts = parts[:: max(1, -(-all_bytes // (_MOST_READ * settings.sample_bytes)))]
     one_in = max(1, -(-sum(_num_bytes(part) for part in parts) // settings.sample_bytes))
     carry = [settings.language_column] if settings.language_column else []
-    counter = SampleCounter(words)
+    counter = SampleCounter(pre_tokenizer)
     seen = 0
     for part in parts:
         for batch in read_task(part, corpus, Counter(), carry):

@@ -57,10 +57,10 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
     counts_folder = train.counts_folder
     sources = [] if train.from_counts else find_files(project.corpus, project.outputs)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
-    words = start.words if start else settings.words
+    pre_tokenizer = start.pre_tokenizer if start else settings.pre_tokenizer
     identity = {
         "settings": _settings(project),
-        "inputs": _inputs(sources) or _given_counts(words, counts_folder),
+        "inputs": _inputs(sources) or _given_counts(pre_tokenizer, counts_folder),
         **({"start_from": start.fingerprint} if start else {}),
     }
     if project.run.overwrite:
@@ -72,14 +72,14 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return tokenizer
     if not train.from_counts:
-        _count(project, words, sources, counts_folder, beam_args)
+        _count(project, pre_tokenizer, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)
     if word_counts.num_rows == 0:
         raise ValueError(
             f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
         )
     merges = learn(project, start, word_counts, identity=fingerprint(identity), console=_console)
-    tokenizer = _numbered(merges, start, settings, words)
+    tokenizer = _numbered(merges, start, settings, pre_tokenizer)
     lock.check()
     files.write_tokenizer(train.output, tokenizer)
     files.delete(files.join(train.output, CHECKPOINT))
@@ -98,13 +98,15 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
     return tokenizer
 
 
-def _numbered(merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, words: PreTokenizer) -> Tokenizer:
+def _numbered(
+    merges: Merges, start: Tokenizer | None, settings: TokenizerSettings, pre_tokenizer: PreTokenizer
+) -> Tokenizer:
     """Returns the tokenizer that has these merges: `start` with more of them, or a new one."""
     if start:
         return Tokenizer(extend_model(start.model, merges))
     return Tokenizer.from_merges(
         merges,
-        words=words,
+        pre_tokenizer=pre_tokenizer,
         special_tokens=settings.special_tokens,
         special_ids=settings.special_ids,
         vocab_order=settings.vocab_order,
@@ -137,10 +139,10 @@ def _inputs(sources: Sequence[SourceFile]) -> dict[str, Any]:
     return {source.path: {"bytes": source.num_bytes, "fingerprint": source.fingerprint} for source in sources}
 
 
-def _given_counts(words: PreTokenizer, folder: str) -> dict[str, Any]:
+def _given_counts(pre_tokenizer: PreTokenizer, folder: str) -> dict[str, Any]:
     """Returns the word counts to train from, after checking that their words were cut as this tokenizer cuts them."""
     manifest = read_json(files.join(folder, MANIFEST)) or {}
-    ours = _to_json(words)
+    ours = _to_json(pre_tokenizer)
     if manifest.get("words", ours) != ours:
         changed = "; ".join(differences(manifest["words"], ours))
         raise ValueError(f"{folder} holds counts of words that were cut otherwise ({changed}); count the corpus again")
@@ -153,12 +155,12 @@ def _sha256(path: str) -> str:
         return sha256(file)
 
 
-def _to_json(words: PreTokenizer) -> dict[str, Any]:
+def _to_json(pre_tokenizer: PreTokenizer) -> dict[str, Any]:
     return {
-        "pattern": list(words.expressions),
-        "keep_gaps": words.keep_gaps,
-        "unicode": words.unicode,
-        "lowercase": words.lowercase,
+        "pattern": list(pre_tokenizer.expressions),
+        "keep_gaps": pre_tokenizer.keep_gaps,
+        "unicode": pre_tokenizer.unicode,
+        "lowercase": pre_tokenizer.lowercase,
     }
 
 
@@ -173,13 +175,13 @@ def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) ->
 
 
 def _count(
-    project: Project, words: PreTokenizer, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
+    project: Project, pre_tokenizer: PreTokenizer, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
 ) -> None:
     """Counts the corpus into `folder`, unless that was done before."""
     _, train = project.for_training()
     identity = {
         "corpus": project.corpus.identity,
-        "words": _to_json(words),
+        "words": _to_json(pre_tokenizer),
         "num_partitions": train.num_partitions,
         "inputs": _inputs(sources),
     }
@@ -191,11 +193,11 @@ def _count(
     files.delete(folder)
     tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
-    counting = CountWords(project.corpus, words, train.num_partitions, folder)
+    counting = CountWords(project.corpus, pre_tokenizer, train.num_partitions, folder)
     started = time.perf_counter()
     duplicates = None
     if project.corpus.deduplicate == "exact":
-        duplicates = _find_duplicates(project, words, sources, tasks, folder, beam_args)
+        duplicates = _find_duplicates(project, pre_tokenizer, sources, tasks, folder, beam_args)
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), project.run, beam_args)
     totals = finish_word_counts(folder, identity, project.corpus, duplicates)
@@ -208,7 +210,7 @@ def _count(
 
 def _find_duplicates(
     project: Project,
-    words: PreTokenizer,
+    pre_tokenizer: PreTokenizer,
     sources: Sequence[SourceFile],
     tasks: Sequence[Task],
     folder: str,
@@ -220,7 +222,7 @@ def _find_duplicates(
     duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
     with _console.status("looking for duplicates"):
         duplicates = find_duplicates(
-            by_name, fingerprints, project.corpus, words, duplicates_folder, project.run, beam_args=beam_args
+            by_name, fingerprints, project.corpus, pre_tokenizer, duplicates_folder, project.run, beam_args=beam_args
         )
     delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
     return duplicates.content()

@@ -51,27 +51,27 @@ class CountWords(beam.PTransform):
     """
 
     corpus: Corpus
-    words: PreTokenizer
+    pre_tokenizer: PreTokenizer
     num_partitions: int
     folder: str
 
     def expand(self, tasks: beam.PCollection[Task]) -> beam.PCollection[tuple[int, bytes]]:
-        count = _CountTask(self.corpus, self.words, self.num_partitions, self.folder)
+        count = _CountTask(self.corpus, self.pre_tokenizer, self.num_partitions, self.folder)
         return tasks | "CountTasks" >> beam.ParDo(count) | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts())
 
 
 class _CountTask(beam.DoFn):
     """Counts one task; what it holds is bounded, so a task may be of any size."""
 
-    def __init__(self, corpus: Corpus, words: PreTokenizer, num_partitions: int, folder: str) -> None:
+    def __init__(self, corpus: Corpus, pre_tokenizer: PreTokenizer, num_partitions: int, folder: str) -> None:
         self._corpus = corpus
-        self._words = words
+        self._pre_tokenizer = pre_tokenizer
         self._num_partitions = num_partitions
         self._folder = folder
 
     def process(self, task: Task) -> Iterator[tuple[int, bytes]]:
         totals: Counter[str] = Counter()
-        counter = WordCounter(self._words)
+        counter = WordCounter(self._pre_tokenizer)
         temporary = files.join(self._folder, files.TEMPORARY, f"{uuid.uuid4().hex}-quarantine.parquet")
         with Quarantine(self._corpus, totals, temporary) as quarantine:
             left_out = LeftOut.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), task_name(task))
@@ -174,9 +174,9 @@ def count_corpus(pipeline: beam.Pipeline, tasks: list[Task], counting: CountWord
     counts | "WriteWordCounts" >> WriteWordCounts(counting.folder, counting.num_partitions)
 
 
-def count_corpus_here(corpus: Corpus, words: PreTokenizer) -> pa.Table:
+def count_corpus_here(corpus: Corpus, pre_tokenizer: PreTokenizer) -> pa.Table:
     """Returns the word counts of a corpus, counted in this process and held in its memory."""
-    counter = WordCounter(words)
+    counter = WordCounter(pre_tokenizer)
     for batch in repeat_by_weight(read_corpus(corpus), corpus, Counter()):
         counter.add(batch.texts)
     return counter.take()

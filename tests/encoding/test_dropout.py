@@ -24,7 +24,7 @@ def mixed(number: int) -> int:
 def slow_ids(text: str, dropout: float, seed: int) -> list[int]:
     ranks = {(left, right): (rank, made) for rank, (left, right, made) in enumerate(TOKENIZER.merges.tolist())}
     ids: list[int] = []
-    for number, word in enumerate(TOKENIZER.words.split(text)):
+    for number, word in enumerate(TOKENIZER.pre_tokenizer.split(text)):
         symbols = list(word.encode())
         state = mixed((seed + (number + 1) * _GOLDEN) & _MASK)
         while True:

@@ -274,7 +274,7 @@ def test_the_command_prints_findings_and_writes_all_of_them(tmp_path: Path, caps
     texts, counts, ids = tmp_path / "a.txt", tmp_path / "counts", tmp_path / "ids.npy"
     texts.write_text("hugs hug" * 20 + "\n")
     counts.mkdir()
-    pq.write_table(count_words([texts.read_text()], tokenizer.words), counts / "part-0.parquet")
+    pq.write_table(count_words([texts.read_text()], tokenizer.pre_tokenizer), counts / "part-0.parquet")
     np.save(ids, np.arange(260)[::-1])
     command = ["audit", "--tokenizer", str(tmp_path), "--show", "1"]
     written = []
@@ -292,7 +292,7 @@ def test_the_command_prints_findings_and_writes_all_of_them(tmp_path: Path, caps
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == [*names, "longest", "twins"]
     assert "under-trained            100   38.5%  fewest in the training data; figure: how often" in lines
     assert "      259 '<end>'  0" in lines
-    found = audit_tokens(tokenizer, count_words([texts.read_text()], tokenizer.words), np.arange(260)[::-1])
+    found = audit_tokens(tokenizer, count_words([texts.read_text()], tokenizer.pre_tokenizer), np.arange(260)[::-1])
     rows = list(csv.reader(written[0][1].decode().splitlines()))
     assert rows[0] == ["finding", "id", "token", "figure", "related", "note"]
     assert [row[:2] for row in rows[1:]] == [[name, str(id_)] for name, id_, *_ in found.rows()]

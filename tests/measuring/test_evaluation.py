@@ -108,7 +108,7 @@ def test_words_are_encoded_as_they_stand() -> None:
         [72, 85, 71],
         list("e\u0301".encode()),
     ]
-    by_letter = Tokenizer(replace(tokenizer.model, words=PreTokenizer(".")))
+    by_letter = Tokenizer(replace(tokenizer.model, pre_tokenizer=PreTokenizer(".")))
     assert by_letter.encode("hug") == [104, 117, 103]
     assert by_letter.encode_words(pa.array(["hug"])).to_pylist() == [[257]]
     assert tokenizer.encode_words(pa.array([], pa.binary())).to_pylist() == []
@@ -129,7 +129,7 @@ def slow_measures(
         totals = of.setdefault(language, Counter())
         ids = tokenizer.encode(text)
         uses.update(ids)
-        split = tokenizer.words.split(text)
+        split = tokenizer.pre_tokenizer.split(text)
         totals.update(documents=1, bytes=len(text.encode()), characters=len(text), words=len(split), tokens=len(ids))
         for word in split:
             words += 1
@@ -175,9 +175,9 @@ def random_documents(seed: int) -> list[tuple[str, str]]:
     return [*documents, ("en", "")]
 
 
-def sample_of(words: PreTokenizer, documents: list[tuple[str, str]]) -> TextSample:
+def sample_of(pre_tokenizer: PreTokenizer, documents: list[tuple[str, str]]) -> TextSample:
     """Counted in batches, in any order of languages."""
-    counter = SampleCounter(words)
+    counter = SampleCounter(pre_tokenizer)
     for start in range(0, len(documents), 7):
         languages, texts = map(list, zip(*documents[start : start + 7], strict=True))
         counter.add(pa.array(texts, pa.large_string()), pa.array(languages))
@@ -204,7 +204,7 @@ def test_measures_are_those_of_every_document_encoded_by_itself(seed: int, setti
     if tokenizer.alphabet.kind == "char" and "limit_alphabet" not in settings:
         tokenizer = Tokenizer.train([text for _, text in documents], **settings)
     measures = asdict(
-        measure_sample(tokenizer, sample_of(tokenizer.words, documents), rare_count=4, reference_language="de")
+        measure_sample(tokenizer, sample_of(tokenizer.pre_tokenizer, documents), rare_count=4, reference_language="de")
     )
     expected = slow_measures(tokenizer, documents, rare_count=4, reference="de")
     if "unk" in settings.get("special_tokens", {}):
@@ -216,7 +216,7 @@ def test_measures_are_those_of_every_document_encoded_by_itself(seed: int, setti
 def test_normalised_text_is_measured_by_what_it_was() -> None:
     documents = [("xx", "E\u0301A E\u0301A"), ("yy", "ÉA")]
     tokenizer = Tokenizer.train([text for _, text in documents], num_merges=9, unicode="NFC", lowercase=True)
-    measures = measure_sample(tokenizer, sample_of(tokenizer.words, documents))
+    measures = measure_sample(tokenizer, sample_of(tokenizer.pre_tokenizer, documents))
     assert measures.languages["xx"].characters == 7
     assert measures.languages["xx"].bytes == 9
     assert measures.tokens == sum(len(tokenizer.encode(text)) for _, text in documents) == 3
@@ -226,15 +226,19 @@ def test_normalised_text_is_measured_by_what_it_was() -> None:
 def test_a_language_that_is_not_in_the_sample_is_named() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
     with pytest.raises(ValueError, match=r"there is no text of the language 'de'; there are en, fr"):
-        measure_sample(tokenizer, sample_of(tokenizer.words, [("fr", "a"), ("en", "b")]), reference_language="de")
+        measure_sample(
+            tokenizer, sample_of(tokenizer.pre_tokenizer, [("fr", "a"), ("en", "b")]), reference_language="de"
+        )
 
 
 def test_a_sample_of_nothing_has_no_ratios() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
-    nothing = SampleCounter(tokenizer.words)
+    nothing = SampleCounter(tokenizer.pre_tokenizer)
     empty = measure_sample(tokenizer, nothing.take())
     assert (empty.tokens_per_character, empty.tokens_per_word, empty.gini, empty.unused_tokens) == (0, 0, 0, 256)
-    blank = measure_sample(tokenizer, sample_of(tokenizer.words, [("en", ""), ("de", "a")]), reference_language="en")
+    blank = measure_sample(
+        tokenizer, sample_of(tokenizer.pre_tokenizer, [("en", ""), ("de", "a")]), reference_language="en"
+    )
     assert (blank.languages["en"].bytes_per_token, blank.languages["de"].parity, blank.gini) == (0, 0, 0)
 
 

@@ -58,10 +58,10 @@ def test_gpt2_cuts_nasty_texts(text: str, words: list[str]) -> None:
 def test_gpt2_cuts_every_character_as_hugging_face_does() -> None:
     byte_level = hugging_face_byte_level()
     characters = [chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
-    words = PreTokenizer("gpt2")
+    pre_tokenizer = PreTokenizer("gpt2")
     for start in range(0, len(characters), 1000):
         text = "".join(f" {c}a{c}1{c}!{c} x" for c in characters[start : start + 1000])
-        assert words.split(text) == [text[a:b] for _, (a, b) in byte_level.pre_tokenize_str(text)]
+        assert pre_tokenizer.split(text) == [text[a:b] for _, (a, b) in byte_level.pre_tokenize_str(text)]
 
 
 @given(text=texts)
@@ -132,7 +132,7 @@ def test_a_pattern_that_backtracks_for_ever_is_reported(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "normalized"),
+    ("pre_tokenizer", "text", "normalized"),
     [
         (PreTokenizer("gpt2"), "E\u0301ﬁ", "E\u0301ﬁ"),
         (PreTokenizer("gpt2", unicode="NFC"), "E\u0301ﬁ", "Éﬁ"),
@@ -144,9 +144,9 @@ def test_a_pattern_that_backtracks_for_ever_is_reported(monkeypatch: pytest.Monk
         (PreTokenizer("gpt2", unicode="NFKC", lowercase=True), "ＡÉ", "aé"),
     ],
 )
-def test_text_is_normalized_before_it_is_cut(words: PreTokenizer, text: str, normalized: str) -> None:
-    assert words.normalize(text) == normalized
-    assert "".join(words.split(text)) == normalized
+def test_text_is_normalized_before_it_is_cut(pre_tokenizer: PreTokenizer, text: str, normalized: str) -> None:
+    assert pre_tokenizer.normalize(text) == normalized
+    assert "".join(pre_tokenizer.split(text)) == normalized
 
 
 def test_lower_case_equals_hugging_face() -> None:
@@ -160,8 +160,8 @@ def test_surrogates_are_repaired() -> None:
     assert repair_surrogates("a\ud83d\ude00b\ud83dc\ude00") == "a😀b\ufffdc\ufffd"
 
 
-def counted(texts: Any, words: PreTokenizer | str = "gpt2") -> list[tuple[bytes, int]]:
-    table = count_words(texts, words)
+def counted(texts: Any, pre_tokenizer: PreTokenizer | str = "gpt2") -> list[tuple[bytes, int]]:
+    table = count_words(texts, pre_tokenizer)
     assert table.schema == pa.schema([pa.field("word", pa.binary(), False), pa.field("count", pa.int64(), False)])
     return list(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
 

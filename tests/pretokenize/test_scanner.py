@@ -33,12 +33,12 @@ def class_representatives(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMED)
 def test_all_short_strings_of_classes_are_cut_as_by_the_regex(name: str) -> None:
-    words = PreTokenizer(name)
+    pre_tokenizer = PreTokenizer(name)
     letters = class_representatives(name)
     for length in range({"gpt2": 6}.get(name, 5)):
         for letters_chosen in itertools.product(letters, repeat=length):
             text = "".join(letters_chosen)
-            assert words.split(text) == words.split_with_regex(text)
+            assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
 
 
 known_characters = st.characters(codec="utf-8").filter(lambda c: bool(KNOWN[ord(c)]))
@@ -55,8 +55,8 @@ texts = st.one_of(
 @given(text=texts)
 @settings(max_examples=300, deadline=None)
 def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
-    words = PreTokenizer(name)
-    assert words.split(text) == words.split_with_regex(text)
+    pre_tokenizer = PreTokenizer(name)
+    assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +74,9 @@ def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
 @given(text=st.text(st.sampled_from("aabbccxKkSſ12 \né'-"), max_size=20))
 @settings(max_examples=200, deadline=None)
 def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None:
-    words = PreTokenizer(pattern)
-    assert words.is_compiled
-    assert words.split(text) == words.split_with_regex(text)
+    pre_tokenizer = PreTokenizer(pattern)
+    assert pre_tokenizer.is_compiled
+    assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None
 def test_what_is_outside_the_subset_runs_on_the_regex_package(pattern: str) -> None:
     with pytest.raises(Unsupported):
         compile_patterns([pattern])
-    words = PreTokenizer(pattern)
-    assert not words.is_compiled
-    assert "".join(words.split("aé b\u0301c\na")) == "aé b\u0301c\na"
+    pre_tokenizer = PreTokenizer(pattern)
+    assert not pre_tokenizer.is_compiled
+    assert "".join(pre_tokenizer.split("aé b\u0301c\na")) == "aé b\u0301c\na"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name != "whitespace"])
@@ -114,17 +114,17 @@ def test_hugging_face_cuts_alike_with_every_character_in_context(name: str) -> N
     theirs = tokenizers.pre_tokenizers.Sequence(
         [split(tokenizers.Regex(expression), "isolated") for expression in PATTERNS[name]]
     )
-    words = PreTokenizer(name)
+    pre_tokenizer = PreTokenizer(name)
     for text in every_character_in_context():
-        assert words.split(text) == [word for word, _ in theirs.pre_tokenize_str(text)]
+        assert pre_tokenizer.split(text) == [word for word, _ in theirs.pre_tokenize_str(text)]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k", "qwen2"])
 def test_tiktoken_cuts_alike_with_every_character_in_context(name: str) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="compares with tiktoken: pip install tiktoken")
-    words = PreTokenizer(name)
+    pre_tokenizer = PreTokenizer(name)
     for text in every_character_in_context():
-        ours = words.split(text)
+        ours = pre_tokenizer.split(text)
         # Every word is a token, so that tiktoken gives one id for each word that it finds.
         ranks = {bytes([byte]): byte for byte in range(256)}
         for word in ours:

@@ -41,7 +41,7 @@ def write_corpus(folder: Path) -> Path:
     return folder
 
 
-def first_places(corpus: Path, words: PreTokenizer = PLAIN) -> tuple[list[tuple[str, int]], Counter[str]]:
+def first_places(corpus: Path, pre_tokenizer: PreTokenizer = PLAIN) -> tuple[list[tuple[str, int]], Counter[str]]:
     """The slow twin: where the documents are that stay, of those with text, and how many of each file do not."""
     seen: set[str] = set()
     kept, left_out = [], Counter[str]()
@@ -51,22 +51,22 @@ def first_places(corpus: Path, words: PreTokenizer = PLAIN) -> tuple[list[tuple[
             for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True):
                 if not text:
                     continue
-                if words.normalize(text) in seen:
+                if pre_tokenizer.normalize(text) in seen:
                     left_out[batch.path] += 1
                 else:
                     kept.append((batch.path, row))
-                seen.add(words.normalize(text))
+                seen.add(pre_tokenizer.normalize(text))
     return kept, left_out
 
 
 def find(
-    corpus: Path, folder: Path, words: PreTokenizer = PLAIN, workers: int = 1, task_bytes: int = 100
+    corpus: Path, folder: Path, pre_tokenizer: PreTokenizer = PLAIN, workers: int = 1, task_bytes: int = 100
 ) -> tuple[dict[str, Task], Duplicates]:
     settings = Corpus(files=(str(corpus),), deduplicate="exact")
     sources = find_files(settings)
     tasks = {task_name(task): task for task in plan_tasks(sources, task_bytes)}
     fingerprints = {source.path: source.fingerprint for source in sources}
-    return tasks, find_duplicates(tasks, fingerprints, settings, words, str(folder), Run(workers=workers))
+    return tasks, find_duplicates(tasks, fingerprints, settings, pre_tokenizer, str(folder), Run(workers=workers))
 
 
 def kept_places(corpus: Path, tasks: dict[str, Task], folder: Path) -> list[tuple[str, int]]:
@@ -87,7 +87,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "task_bytes"),
+    ("pre_tokenizer", "task_bytes"),
     [
         (PLAIN, 1),
         (PLAIN, 1 << 20),
@@ -97,10 +97,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=str,
 )
 def test_the_first_in_file_and_row_order_stays(
-    corpus: Path, tmp_path: Path, words: PreTokenizer, task_bytes: int
+    corpus: Path, tmp_path: Path, pre_tokenizer: PreTokenizer, task_bytes: int
 ) -> None:
-    kept, left_out = first_places(corpus, words)
-    tasks, found = find(corpus, tmp_path, words, task_bytes=task_bytes)
+    kept, left_out = first_places(corpus, pre_tokenizer)
+    tasks, found = find(corpus, tmp_path, pre_tokenizer, task_bytes=task_bytes)
     assert kept_places(corpus, tasks, tmp_path) == kept
     assert found.by_file == left_out
     assert found.content() == {"documents": left_out.total(), "by_file": dict(sorted(left_out.items()))}
@@ -283,10 +283,10 @@ def test_job_1_counts_each_document_once(corpus: Path, tmp_path: Path) -> None:
         run=Run(workers=1, progress=False),
     )
     train_tokenizer(project)
-    words = TokenizerSettings(num_merges=5, unicode="NFC").words
-    kept, left_out = first_places(corpus, words)
-    texts = {words.normalize(text) for text in [*TEXTS, "only here"]}
-    expected = Counter(word.encode() for text in texts for word in words.split(text))
+    pre_tokenizer = TokenizerSettings(num_merges=5, unicode="NFC").pre_tokenizer
+    kept, left_out = first_places(corpus, pre_tokenizer)
+    texts = {pre_tokenizer.normalize(text) for text in [*TEXTS, "only here"]}
+    expected = Counter(word.encode() for text in texts for word in pre_tokenizer.split(text))
     counted, _ = read_word_counts(str(tmp_path / "word_counts"))
     assert dict(zip(counted["word"].to_pylist(), counted["count"].to_pylist(), strict=True)) == expected
     assert len(kept) == len(texts - {""})

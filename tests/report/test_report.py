@@ -590,7 +590,7 @@ def test_a_character_without_a_symbol_is_said(browser: Browser, tmp_path: Path) 
 @pytest.mark.filterwarnings("ignore")
 def test_a_pattern_that_only_the_regex_package_reads_is_said(browser: Browser, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["low lower"], pattern=r"(?<=x)\w+|\w", num_merges=2)
-    assert not tokenizer.words.is_compiled
+    assert not tokenizer.pre_tokenizer.is_compiled
     opened(browser, page_of(tokenizer, tmp_path))
     assert "cannot encode" in browser.run("document.querySelector('#main .absent').textContent")
     assert browser.run("document.getElementById('box').hidden") is True

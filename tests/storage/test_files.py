@@ -29,7 +29,7 @@ def test_a_tokenizer_without_a_pattern_is_read_with_one(name: str, paths: dict[s
     assert read.encode(TEXT, special="allow") == TRAINED.encode(TEXT, special="allow")
     assert read.special_id("eos") == 264
     assert read.token_bytes() == TRAINED.token_bytes()
-    assert read_tokenizer(paths[name], "llama3", SPECIAL).words.pattern == "llama3"
+    assert read_tokenizer(paths[name], "llama3", SPECIAL).pre_tokenizer.pattern == "llama3"
     several = read_tokenizer(paths[name], "gpt2", {"additional": {"<|e|>": 264}})
     assert several.special_roles == {"additional": ["<|e|>"]}
 

@@ -211,7 +211,7 @@ def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
     place = np.array([*np.argsort(order), 256, 257, 258], np.int32)
     spelled = (*alphabet.symbols, *symbols[256:])
     merges = Merges(alphabet, place[left], place[right], place[made], np.ones(4, np.int64), spelled, "size")
-    largest = Tokenizer.from_merges(merges, words=PreTokenizer("gpt2"))
+    largest = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("gpt2"))
     assert largest.tokens(largest.merges[:, 2]) == [b"ab", b"bc", b"abc", b"abc"]
     settings = Sweep(output="o", vocab_sizes=(256, 257, 258, 259))
     assert module._prefix_lengths(largest, settings) == ([0, 1, 2, 3], [])
@@ -375,7 +375,9 @@ def test_a_sample_holds_about_so_much_text_from_all_over_the_corpus(
         settings = project(corpus, tmp_path, sample_bytes=sample_bytes, language_column="lang").sweep
         tokenizer = TokenizerSettings(num_merges=1)
         assert settings is not None
-        return read_sample(find_files(Corpus(files=(str(corpus),))), Corpus(files=("-",)), tokenizer.words, settings)
+        return read_sample(
+            find_files(Corpus(files=(str(corpus),))), Corpus(files=("-",)), tokenizer.pre_tokenizer, settings
+        )
 
     everything = sample_of(1 << 20)
     assert everything.bytes == sum(len(text.encode()) for _, text in documents())
@@ -403,7 +405,7 @@ def test_a_sample_without_words_is_refused(tmp_path: Path, corpus: Path) -> None
         read_sample(
             find_files(Corpus(files=(str(empty),))),
             Corpus(files=("-",)),
-            TokenizerSettings(num_merges=1).words,
+            TokenizerSettings(num_merges=1).pre_tokenizer,
             settings.sweep,
         )
 

@@ -228,7 +228,7 @@ def test_the_first_seen_word_is_the_most_frequent_then_the_smaller(corpus: Path,
     unlike = learn_merges(dict(sorted(counts.items())), vocab_size=400, ties="first-seen")
     tokenizer = train_tokenizer(project(corpus, tmp_path, {"ties": "first-seen"}))
     assert tokenizer.files() == (
-        Tokenizer.from_merges(expected, words=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
+        Tokenizer.from_merges(expected, pre_tokenizer=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
     )
     assert unlike[:100] != expected[:100]
 
@@ -337,7 +337,7 @@ def test_training_goes_on_from_a_tokenizer_and_its_ids_stay(corpus: Path, tmp_pa
     assert more.files() == first.train_more(texts_of(corpus), vocab_size=330).files()
     assert more.vocab_size == 330
     assert more.token_bytes()[: first.vocab_size] == first.token_bytes()
-    assert more.words == first.words
+    assert more.pre_tokenizer == first.pre_tokenizer
     assert more.special_tokens == first.special_tokens
     assert Tokenizer.load(tmp_path / "more").files() == more.files()
     manifest = read_json(str(tmp_path / "more" / "_manifest.json"))
@@ -385,7 +385,7 @@ def test_min_count_leaves_rare_words_out_and_says_how_many(corpus: Path, tmp_pat
     assert 0 < len(kept) < len(counts)
     merges = learn_merges(kept, num_merges=400, special_tokens=["<eos>", "<pad>"])
     assert tokenizer.files() == (
-        Tokenizer.from_merges(merges, words=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
+        Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
     )
     facts = read_json(f"{tmp_path}/_manifest.json")["corpus"]
     assert facts["distinct_words_trained_on"] == len(kept)
@@ -667,7 +667,7 @@ def test_word_counts_made_by_hand_need_no_manifest(tmp_path: Path) -> None:
     )
     merges = learn_merges(counts, num_merges=4)
     assert tokenizer.files() == (
-        Tokenizer.from_merges(merges, words=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
+        Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("gpt2"), special_tokens=SPECIAL_TOKENS).files()
     )
 
 
