@@ -12,10 +12,9 @@ from typing import Any, NoReturn, get_args
 from bpe_core.export import ExportFormat
 from pipelines import commands
 from pipelines.checking.comparison import Library
+from pipelines.errors import LockLostError, OutputLockedError, PipelineError, WorkerLostError
 from pipelines.jobs import outcome_of, run_job
 from pipelines.running.outcome import EXIT_CODES, Outcome
-from pipelines.running.runners import PipelineFailed, WorkerLost
-from pipelines.storage.lock import Locked, LockLost
 from pipelines.storage.manifest import versions
 
 _BEAM_JOBS = ("train", "tokenize", "sweep")
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _end_interrupted()
     except ModuleNotFoundError as error:
         _fail(ModuleNotFoundError(f"{error}; install it first: pip install {error.name}"), Outcome.BAD_INPUT)
-    except (PipelineFailed, Locked, LockLost, ValueError, OSError) as error:
+    except (PipelineError, OutputLockedError, LockLostError, ValueError, OSError) as error:
         _fail(error, outcome_of(error))
     if outcome:
         sys.exit(outcome)
@@ -67,7 +66,7 @@ def _fail(error: Exception, outcome: Outcome) -> NoReturn:
     is_full = os.strerror(errno.ENOSPC) in str(error)
     remedy = "; free some space and give the same command again" if is_full else ""
     print(f"tokenmill: {error}{remedy}", file=sys.stderr, flush=True)
-    if isinstance(error, WorkerLost):
+    if isinstance(error, WorkerLostError):
         os._exit(outcome)
     sys.exit(outcome)
 

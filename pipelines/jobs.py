@@ -4,20 +4,21 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 
+from pipelines.errors import OutputLockedError
 from pipelines.report.make_report import make_report
 from pipelines.running.outcome import Outcome, RunRecord
-from pipelines.running.runners import BadInput, check_paths
+from pipelines.running.runners import check_paths
 from pipelines.settings.project import Project
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
-from pipelines.storage.lock import Locked, new_run_id
+from pipelines.storage.lock import new_run_id
 from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
 from pipelines.training.sweep import sweep
 from pipelines.training.train_tokenizer import train_tokenizer
 
 # Other errors of the operating system, as of a full disk, are not mended by changing the input.
 _BAD_INPUT = (
-    *(BadInput, ValueError, ModuleNotFoundError),
+    *(ValueError, ModuleNotFoundError),
     *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
 )
 
@@ -27,7 +28,7 @@ _SECTIONS = {"train": "train", "tokenize": "shards", "sweep": "sweep", "report":
 
 def outcome_of(error: BaseException) -> Outcome:
     """Returns how a run ended that such an error ended."""
-    if isinstance(error, Locked):
+    if isinstance(error, OutputLockedError):
         return Outcome.LOCKED
     return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT) else Outcome.FAILED
 

@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.io.filesystem import FileMetadata
 
+from pipelines.errors import BadInputError
 from pipelines.reading.fingerprints import file_fingerprint
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.reading.order import place_order
-from pipelines.reading.quarantine import BadInputError, BadRows, Reason, bad_input
+from pipelines.reading.quarantine import BadRows, Reason, bad_input
 from pipelines.settings.project import Corpus, Format
 from pipelines.storage import files
 

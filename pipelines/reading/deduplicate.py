@@ -91,7 +91,7 @@ def find_duplicates(
         carry: columns that the job reads beside the text: a row without them is no document in either place.
 
     Raises:
-        PipelineFailed: see `read_task`.
+        PipelineError: see `read_task`.
     """
     order = {path: rank for rank, path in enumerate(fingerprints)}
     hashed = {

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Literal, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.errors import BadInputError
 from pipelines.settings.project import Corpus
 from pipelines.storage import files
 
@@ -72,18 +73,6 @@ class BadRows:
     def policy(self, corpus: Corpus) -> str:
         """What is done about it: `quarantine`, `fail`, or a choice that only this reason has."""
         return str(getattr(corpus, _SETTINGS[self.reason]))
-
-
-class BadInputError(ValueError):
-    """Input that stops a job.
-
-    Attributes:
-        bad: the first that was met; None where there were too many, or where Beam made the error anew.
-    """
-
-    def __init__(self, message: str, bad: BadRows | None = None) -> None:
-        super().__init__(message)
-        self.bad = bad
 
 
 def bad_input(bad: BadRows) -> BadInputError:

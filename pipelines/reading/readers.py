@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
 from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
+from pipelines.errors import BadInputError
 from pipelines.reading.corpus import (
     FileFormat,
     FileSlice,
@@ -22,7 +23,7 @@ from pipelines.reading.corpus import (
     open_parquet,
 )
 from pipelines.reading.known_answers import known_answer_documents
-from pipelines.reading.quarantine import BadInputError, BadRows, Reason, bad_input
+from pipelines.reading.quarantine import BadRows, Reason, bad_input
 from pipelines.settings.project import Corpus
 from pipelines.storage import files
 

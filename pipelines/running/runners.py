@@ -22,23 +22,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProv
 from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from pipelines.reading.quarantine import BadInputError
+from pipelines.errors import BadInputError, PipelineError, WorkerLostError
 from pipelines.settings.project import Run
-
-
-class PipelineFailed(RuntimeError):
-    """A worker failed; the message is the worker's own first error."""
-
-
-class BadInput(PipelineFailed):
-    """The worker's error is about its input: a `ValueError`."""
-
-
-class WorkerLost(PipelineFailed):
-    """A worker process of the local runner ended before its work did, for instance killed for want of memory.
-
-    Threads of the runner then wait for it without end, so that only `os._exit` ends this process.
-    """
 
 
 def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: Sequence[str]) -> None:
@@ -48,7 +33,8 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     processes (one: this process).
 
     Raises:
-        PipelineFailed: with the error of the worker that failed; BadInput, where it is about the input.
+        BadInputError: a worker failed with a `ValueError`.
+        PipelineError: a worker failed with another error, or was lost.
     """
     with _sign_of_life() as sign:
         if any(flag.split("=")[0] == "--runner" for flag in beam_args):
@@ -62,7 +48,7 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
         try:
             with _workers_watched(sign):
                 pipeline.run().wait_until_finish()
-        except WorkerLost:
+        except WorkerLostError:
             raise
         except Exception as error:
             raise _failure(error) from error
@@ -127,7 +113,7 @@ def _local_runner(num_workers: int, options: PipelineOptions, sign: str) -> FnAp
 
 @contextmanager
 def _workers_watched(sign: str) -> Iterator[None]:
-    """Raises WorkerLost in the main thread when a worker process is lost; Beam's runner would wait for ever.
+    """Raises WorkerLostError in the main thread when a worker process is lost; Beam's runner would wait for ever.
 
     An interrupt (Ctrl-C) ends the workers first, for which the runner waits as well.
     """
@@ -157,7 +143,7 @@ def _workers_watched(sign: str) -> Iterator[None]:
     except KeyboardInterrupt as interrupt:
         if not lost:
             raise
-        raise WorkerLost(
+        raise WorkerLostError(
             f"a worker process was lost: {lost[0]}. If the machine ran out of memory, use fewer workers (--run.workers)"
         ) from interrupt
     finally:
@@ -166,16 +152,16 @@ def _workers_watched(sign: str) -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _failure(error: Exception) -> PipelineFailed:
+def _failure(error: Exception) -> BadInputError | PipelineError:
     """Returns the error that our code raised, out of the tracebacks that Beam wraps it in."""
     text = str(error)
-    raised = re.findall(r"^((?:\w+\.)*\w+(?:Error|Failed)): ((?:.+\n?)+)", text, re.MULTILINE)
+    raised = re.findall(r"^((?:\w+\.)*\w+Error): ((?:.+\n?)+)", text, re.MULTILINE)
     # Beam marks the error that ended the work; its causes stand above it.
     marked = [(kind, message) for kind, message in raised if "[while running '" in message]
     kind, message = (marked or raised or [(type(error).__name__, text)])[0]
     told = re.sub(r" \[while running '[^']*'\]", "", message).strip()
     is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__)
-    return BadInput(told) if is_input else PipelineFailed(told)
+    return BadInputError(told) if is_input else PipelineError(told)
 
 
 def work() -> None:

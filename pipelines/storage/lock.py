@@ -28,6 +28,7 @@ from typing import Self
 
 from apache_beam.io.filesystem import BeamIOError
 
+from pipelines.errors import LockLostError, OutputLockedError
 from pipelines.storage import files
 
 LOCK_FOLDER = "_lock"
@@ -35,14 +36,6 @@ LOCK_FOLDER = "_lock"
 _TURN_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 _ATTEMPTS = 5
-
-
-class Locked(RuntimeError):
-    """Another run, which lives, works on the output; the message says which."""
-
-
-class LockLost(RuntimeError):
-    """Another run took this one for dead and works on the output."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,7 @@ class OutputLock:
         taken_over: the claims of dead runs that were removed.
 
     Raises:
-        Locked: another run holds it, or has a claim that cannot be read.
+        OutputLockedError: another run holds it, or has a claim that cannot be read.
     """
 
     def __init__(self, output: str, run_id: str, stale_after: float) -> None:
@@ -119,9 +112,9 @@ class OutputLock:
         self._release()
 
     def check(self) -> None:
-        """Raises LockLost where another run has removed this one's claim."""
+        """Raises LockLostError where another run has removed this one's claim."""
         if not files.exists(self._path(self._claim.run_id)):
-            raise LockLost(
+            raise LockLostError(
                 f"{self._output}: this {self._claim} gave no sign of life for {self._claim.stale_after:g} s, and "
                 "another run took its place. Did the machine sleep? Run the same command again when the other has ended"
             )
@@ -136,7 +129,7 @@ class OutputLock:
                 our_turn = self._claim.run_id < claim.run_id and time.monotonic() < turn_ends
                 if lives and not our_turn:
                     age = max(0.0, time.time() - claim.renewed)
-                    raise Locked(
+                    raise OutputLockedError(
                         f"{self._output} is in use by {claim}, last sign of life {age:.0f} s ago. Run the same command "
                         "again when it has ended; the lock of a run that died is recognised as such"
                     )
@@ -165,7 +158,7 @@ class OutputLock:
             except (FileNotFoundError, BeamIOError):
                 continue  # That run has ended since the listing.
             except (ValueError, TypeError) as error:
-                raise Locked(
+                raise OutputLockedError(
                     f"{metadata.path} is no claim of a run that can be read ({error}); delete it if no run is at work "
                     f"on {self._output}"
                 ) from error

@@ -103,7 +103,7 @@ def choose_buckets(
     """Reads and encodes a corpus to choose bucket lengths for its rows; returns what `describe_choice` does.
 
     Raises:
-        PipelineFailed: see `read_task`.
+        PipelineError: see `read_task`.
     """
     assert settings.buckets is not None
     folder = files.join(settings.output, files.TEMPORARY, f"lengths-{uuid.uuid4().hex}")

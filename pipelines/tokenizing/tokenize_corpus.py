@@ -15,13 +15,14 @@ from rich.table import Table
 
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from bpe_core.tokenizer import Tokenizer
+from pipelines.errors import PipelineError
 from pipelines.reading.corpus import SourceFile, Task, carried_schema, find_files
 from pipelines.reading.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
 from pipelines.reading.documents import read_task
 from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
 from pipelines.running.outcome import Outcome
-from pipelines.running.runners import PipelineFailed, run_pipeline
+from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Corpus, Project, Shards
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
@@ -75,8 +76,8 @@ def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str 
     stamps. A source that changes while the job reads it is found by the next run.
 
     Raises:
-        Locked: another run works on the output.
-        LockLost: another run took this one for dead.
+        OutputLockedError: another run works on the output.
+        LockLostError: another run took this one for dead.
         ValueError: the tokenizer lacks a token that the settings ask for; see also `make_plan`.
     """
     settings = project.for_tokenizing()
@@ -306,7 +307,7 @@ def _finish(
     entries, _ = read_entries(output, plan.keys)
     missing = [name for name in plan.keys if name not in entries]
     if missing:
-        raise PipelineFailed(
+        raise PipelineError(
             f"{output}: task {missing[0]} did not finish, of {len(missing)} that did not; run the same command again"
         )
     lock.check()

@@ -38,8 +38,8 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
     stopped: at its word counts, or at the last checkpoint of its merges.
 
     Raises:
-        Locked: another run works on the output.
-        LockLost: another run took this one for dead.
+        OutputLockedError: another run works on the output.
+        LockLostError: another run took this one for dead.
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
     _, train = project.for_training()

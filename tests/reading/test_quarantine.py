@@ -16,11 +16,11 @@ import pytest
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines.cli import main
+from pipelines.errors import BadInputError
 from pipelines.reading.corpus import carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
-from pipelines.reading.quarantine import SCHEMA, BadInputError, BadRows, Quarantine, check_limits
+from pipelines.reading.quarantine import SCHEMA, BadRows, Quarantine, check_limits
 from pipelines.running.outcome import Outcome
-from pipelines.running.runners import PipelineFailed
 from pipelines.settings.project import Corpus, Project, Run, Shards, TokenizerSettings, Train
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
@@ -279,7 +279,7 @@ def test_fail_stops_either_job_naming_the_first_bad_row_of_its_kind(
     (tmp_path / "corpus" / "g.jsonl.gz").unlink()
     options: dict[str, Any] = {SETTING_OF[reason]: "fail"}
     settings = project(tmp_path / "corpus", tokenizer, tmp_path, **options)
-    with pytest.raises((BadInputError, PipelineFailed), match=FIRST[reason]):
+    with pytest.raises(BadInputError, match=FIRST[reason]):
         job(settings)
     assert not list(tmp_path.rglob("_manifest.json"))
     assert not list(tmp_path.rglob("_SUCCESS"))
@@ -430,7 +430,7 @@ def test_too_many_bad_documents_fail_either_job_and_a_higher_limit_takes_it_up_a
     def settings(**limits: Any) -> Project:
         return project(tmp_path / "corpus", tokenizer, tmp_path, **limits)
 
-    with pytest.raises((BadInputError, PipelineFailed), match=message):
+    with pytest.raises(BadInputError, match=message):
         job(settings(**limit))
     assert not list(tmp_path.rglob("_manifest.json"))
     assert not list(tmp_path.rglob("_SUCCESS"))

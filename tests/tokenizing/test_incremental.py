@@ -22,10 +22,11 @@ from test_tokenize_corpus import contents, documents, project, rows_in, shards_i
 from bpe_core.tokenizer import Tokenizer
 from pipelines import cli
 from pipelines.checking.verify_shards import check_shards
+from pipelines.errors import LockLostError, OutputLockedError
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Project
-from pipelines.storage.lock import LOCK_FOLDER, Claim, Locked, LockLost, OutputLock
+from pipelines.storage.lock import LOCK_FOLDER, Claim, OutputLock
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing import tokenize_corpus as job
 from pipelines.tokenizing.tokenize_corpus import run_tokenizing, tokenize_corpus
@@ -363,7 +364,7 @@ def test_a_second_run_stops_and_a_dead_one_is_recognised(
         [claim] = claims(output)
         assert claim["pid"] == process.pid
         before = contents(output)
-        with pytest.raises(Locked) as caught:
+        with pytest.raises(OutputLockedError) as caught:
             tokenize_corpus(settings)
         for value in (str(output), claim["run_id"], claim["host"], f"process {process.pid}", claim["started"]):
             assert value in str(caught.value)
@@ -402,7 +403,7 @@ def test_a_claim_of_another_machine_is_dead_when_it_was_not_renewed(tmp_path: Pa
 
 def test_a_claim_of_another_machine_that_is_renewed_lives_whatever_its_clock_says(tmp_path: Path) -> None:
     put_claim(tmp_path, renewed=time.time() - 0.1)
-    with pytest.raises(Locked, match="in use by run 0-other on elsewhere, process 7, started 2026-01-01"):
+    with pytest.raises(OutputLockedError, match="in use by run 0-other on elsewhere, process 7, started 2026-01-01"):
         OutputLock(str(tmp_path), "1-mine", 60).__enter__()
     path = put_claim(tmp_path, stale_after=40.0)
     stopped = Event()
@@ -418,7 +419,7 @@ def test_a_claim_of_another_machine_that_is_renewed_lives_whatever_its_clock_say
     renewer = Thread(target=renew)
     renewer.start()
     try:
-        with pytest.raises(Locked, match="in use by run 0-other"):
+        with pytest.raises(OutputLockedError, match="in use by run 0-other"):
             OutputLock(str(tmp_path), "1-mine", 60).__enter__()
     finally:
         stopped.set()
@@ -433,13 +434,15 @@ def test_a_process_number_that_was_given_again_is_another_process(tmp_path: Path
     with OutputLock(str(tmp_path), "1-mine", 60) as lock:
         assert len(lock.taken_over) == 1
     put_claim(tmp_path, machine=mine["machine"], pid=mine["pid"], process_start=mine["process_start"])
-    with pytest.raises(Locked):
+    with pytest.raises(OutputLockedError):
         OutputLock(str(tmp_path), "1-mine", 60).__enter__()
 
 
 def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     put_claim(tmp_path).write_text("{")
-    with pytest.raises(Locked, match=r"0-other\.json is no claim of a run that can be read .*; delete it if no run"):
+    with pytest.raises(
+        OutputLockedError, match=r"0-other\.json is no claim of a run that can be read .*; delete it if no run"
+    ):
         OutputLock(str(tmp_path), "1-mine", 60).__enter__()
 
 
@@ -457,7 +460,7 @@ def test_a_run_that_lost_its_lock_does_not_finish(
         shutil.rmtree(tmp_path / "out" / LOCK_FOLDER)
 
     monkeypatch.setattr(job, "run_pipeline", lose)
-    with pytest.raises(LockLost, match="gave no sign of life for 120 s, and another run took its place"):
+    with pytest.raises(LockLostError, match="gave no sign of life for 120 s, and another run took its place"):
         tokenize_corpus(project(corpus, tokenizer, tmp_path / "out"))
     assert {"_SUCCESS", "_manifest.json"}.isdisjoint(contents(tmp_path / "out"))
 
@@ -480,7 +483,7 @@ def test_of_runs_that_start_in_the_same_moment_exactly_one_goes_on(tmp_path: Pat
                 with OutputLock(str(tmp_path / "out"), name, 60):
                     held.append(name)
                     others_ended.wait(WAIT_SECONDS)
-            except Locked:
+            except OutputLockedError:
                 refused.append(name)
                 if len(refused) == 3:
                     others_ended.set()
@@ -501,7 +504,7 @@ def test_an_object_store_gives_the_same_shards_and_the_same_lock(
     settings = project(corpus, tokenizer, tmp_path)
     assert settings.shards is not None
     settings = settings.model_copy(update={"shards": settings.shards.model_copy(update={"output": output})})
-    with OutputLock(output, "0-other", 60), pytest.raises(Locked, match="in use by run 0-other"):
+    with OutputLock(output, "0-other", 60), pytest.raises(OutputLockedError, match="in use by run 0-other"):
         tokenize_corpus(settings)
     assert memory_files.OBJECTS == {}
     assert run_tokenizing(settings).outcome is Outcome.DONE

@@ -24,7 +24,7 @@ import yaml
 
 from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
-from pipelines.running.runners import PipelineFailed
+from pipelines.errors import BadInputError, PipelineError
 from pipelines.settings.project import Corpus, Project, Run, Shards
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing import tokenize_corpus as job
@@ -261,9 +261,7 @@ def test_a_carried_column_has_one_type_in_all_shards(tokenizer: Path, tmp_path: 
     tokenize_corpus(project(corpus, tokenizer, tmp_path / "out", carry))
     assert [row["n"] for row in rows_in(tmp_path / "out")] == [1, 2]
     pq.write_table(pa.table({"text": ["three"], "n": ["x"]}), corpus / "d.parquet")
-    with pytest.raises(
-        PipelineFailed, match=r"d\.parquet: the column 'n' is string here and int64 in the first file: "
-    ):
+    with pytest.raises(BadInputError, match=r"d\.parquet: the column 'n' is string here and int64 in the first file: "):
         tokenize_corpus(project(corpus, tokenizer, tmp_path / "out", carry))
     (corpus / "d.parquet").rename(corpus / "a.parquet")
     tokenize_corpus(project(corpus / "[bc].parquet", tokenizer, tmp_path / "other", carry))
@@ -316,7 +314,7 @@ def test_long_documents_are_split_cut_or_dropped(
 
 def test_invalid_utf8_stops_the_job_naming_file_and_row(tokenizer: Path, tmp_path: Path) -> None:
     write_file(tmp_path / "corpus" / "a.parquet", [b"one", b"two", b"bad \xff", b"three"], row_group_size=1)
-    with pytest.raises(PipelineFailed, match=r"corpus/a\.parquet, row 2: the text is not UTF-8 .* Set corpus\.on_inv"):
+    with pytest.raises(BadInputError, match=r"corpus/a\.parquet, row 2: the text is not UTF-8 .* Set corpus\.on_inv"):
         tokenize_corpus(project(tmp_path / "corpus", tokenizer, tmp_path / "out", {"task_bytes": 1}))
     assert not {"_manifest.json", "_SUCCESS"} & set(contents(tmp_path / "out"))
 
@@ -382,7 +380,7 @@ def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Pa
         assert rows[1].count(loaded.special_tokens[str(end)]) == (3 if choice == "allow" else 1)
         assert counts["special_spellings"] == 2
     with pytest.raises(
-        PipelineFailed, match=rf"a\.parquet, rows 0 to 1: text 1 spells the special token '{re.escape(str(end))}'"
+        BadInputError, match=rf"a\.parquet, rows 0 to 1: text 1 spells the special token '{re.escape(str(end))}'"
     ):
         tokenize_corpus(project(path, tokenizer, tmp_path / "refuse", {"special_in_text": "refuse"}))
 
@@ -569,7 +567,7 @@ def test_characters_without_a_symbol_become_unk_and_are_counted(tmp_path: Path) 
     assert counts["unknown_tokens"] == len("dog!")
     Tokenizer.train(["the cat"], kind="char", num_merges=2, special_tokens=SPECIAL_TOKENS).save(tmp_path / "tok2")
     with pytest.raises(
-        PipelineFailed, match=r"a\.parquet, rows 0 to 1: the character 'd' \(U\+0064\) is not in the vocabulary"
+        BadInputError, match=r"a\.parquet, rows 0 to 1: the character 'd' \(U\+0064\) is not in the vocabulary"
     ):
         tokenize_corpus(project(path, tmp_path / "tok2", tmp_path / "out2"))
 
@@ -761,7 +759,7 @@ def test_what_a_failed_run_left_is_cleared_away(tokenizer: Path, tmp_path: Path)
     corpus = tmp_path / "corpus"
     write_file(corpus / "a.parquet", [b"one", b"two", b"bad \xff", b"three"], row_group_size=1)
     settings = {"task_bytes": 1, "bucket_lengths": [8]}
-    with pytest.raises(PipelineFailed):
+    with pytest.raises(BadInputError):
         tokenize_corpus(project(corpus, tokenizer, tmp_path / "out", settings))
     assert not list((tmp_path / "out").rglob("_temporary/*/*"))
     write_file(corpus / "a.parquet", [b"one", b"two", b"good", b"three"], row_group_size=1)
@@ -865,7 +863,7 @@ def test_a_task_that_did_not_finish_is_named(
 ) -> None:
     monkeypatch.setattr(job, "run_pipeline", lambda *_: None)
     with pytest.raises(
-        PipelineFailed, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"
+        PipelineError, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"
     ):
         tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert set(contents(tmp_path)) == {"_plan.json"}

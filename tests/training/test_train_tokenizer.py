@@ -16,10 +16,10 @@ from bpe_core.merging.merges import learn_merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import count_words
 from bpe_core.tokenizer import Tokenizer
-from pipelines.running.runners import PipelineFailed
+from pipelines.errors import BadInputError, LockLostError, OutputLockedError
 from pipelines.settings.project import Corpus, Project, Run, TokenizerSettings, Train
 from pipelines.settings.project_file import load_project
-from pipelines.storage.lock import LOCK_FOLDER, Locked, LockLost, OutputLock
+from pipelines.storage.lock import LOCK_FOLDER, OutputLock
 from pipelines.storage.manifest import read_json, write_json
 from pipelines.training import merging
 from pipelines.training import train_tokenizer as job
@@ -434,7 +434,7 @@ def test_a_second_run_on_the_same_output_stops(corpus: Path, tmp_path: Path, tra
     settings = project(corpus, output)
     with OutputLock(str(output), "0-other", 60):
         before = contents(output)
-        with pytest.raises(Locked, match="in use by run 0-other"):
+        with pytest.raises(OutputLockedError, match="in use by run 0-other"):
             train_tokenizer(settings)
         assert contents(output) == before
     train_tokenizer(settings)
@@ -453,7 +453,7 @@ def test_a_run_that_lost_its_lock_writes_no_tokenizer(
 
     with monkeypatch.context() as patch:
         patch.setattr(merging, "learn_merges", learn_and_lose_the_lock)
-        with pytest.raises(LockLost, match="another run took its place"):
+        with pytest.raises(LockLostError, match="another run took its place"):
             train_tokenizer(settings)
     assert {path.name for path in output.iterdir()} == {"word_counts"}
     train_tokenizer(settings)
@@ -737,7 +737,7 @@ def test_invalid_utf8_is_named_by_file_and_row(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", "a.parquet")
     texts = pa.array([b"good", b"good", b"bad \xff\xfe"], pa.binary())
     pq.write_table(pa.table({"text": texts}), corpus / "b.parquet", row_group_size=1)
-    with pytest.raises(PipelineFailed, match=r"corpus/b\.parquet, row 2: the text is not UTF-8 .* Set corpus\.on"):
+    with pytest.raises(BadInputError, match=r"corpus/b\.parquet, row 2: the text is not UTF-8 .* Set corpus\.on"):
         train_tokenizer(project(corpus, tmp_path / "out"))
     left = contents(tmp_path / "out") if (tmp_path / "out").exists() else {}
     assert not [name for name in left if name.endswith("_manifest.json")]

@@ -1,0 +1,51 @@
+"""Every exception class that crosses a module boundary of `pipelines`.
+
+    ValueError
+        BadInputError            the settings or the corpus are wrong; raised in the driver or in a worker
+    RuntimeError
+        PipelineError            a worker failed for another reason
+            WorkerLostError      a worker process ended before its work was done
+        OutputLockedError        another run is working on the same output folder
+        LockLostError            another run took over this run's output folder
+
+Besides these, a wrong setting is a plain `ValueError`, and a failing file system raises `OSError`.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.reading.quarantine import BadRows
+
+
+class BadInputError(ValueError):
+    """The settings or the corpus must be corrected before the job can succeed.
+
+    `run_pipeline` also raises it in the driver when a worker failed with a `ValueError`, with the worker's message.
+
+    Attributes:
+        bad: the first bad rows. None if too many rows are bad, or if the error comes from a worker: Beam hands on
+            only the message.
+    """
+
+    def __init__(self, message: str, bad: "BadRows | None" = None) -> None:
+        super().__init__(message)
+        self.bad = bad
+
+
+class PipelineError(RuntimeError):
+    """A worker failed, and not because of its input; the message is that of the worker's first error."""
+
+
+class WorkerLostError(PipelineError):
+    """A worker process of the local runner ended before its work was done, for example because memory ran out.
+
+    Threads of Beam's runner then wait for it forever, so only `os._exit` ends the driver's process.
+    """
+
+
+class OutputLockedError(RuntimeError):
+    """Another live run is working on the output folder; the message says which run."""
+
+
+class LockLostError(RuntimeError):
+    """Another run took this run for dead and is now working on its output folder."""
