@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from bpe_core.encoding.model import NotExpressibleError
-from bpe_core.formats import other_formats, tokenizer_json
+from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
 from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.merging.alphabet import check_choice
 from bpe_core.tokenizer import Tokenizer
@@ -58,26 +58,26 @@ def _hugging_face(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], To
 
 
 def _vocab_and_merges(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
-    vocab, merges = other_formats.write_vocab_and_merges(tokenizer.model)
+    vocab, merges = vocab_and_merges.write_vocab_and_merges(tokenizer.model)
     special: Any = {"additional": list(tokenizer.special_tokens)} if tokenizer.special_tokens else None
     files = {"vocab.json": vocab, "merges.txt": merges}
     return files, lambda: Tokenizer.from_vocab_and_merges(vocab, merges, special_tokens=special)
 
 
 def _tiktoken(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
-    text = other_formats.write_tiktoken(tokenizer.model)
+    text = tiktoken.write_tiktoken(tokenizer.model)
     pre_tokenizer = tokenizer.pre_tokenizer
 
     def read() -> Tokenizer:
         return Tokenizer(
-            other_formats.read_tiktoken(text, pre_tokenizer.pattern, tokenizer.special_tokens, pre_tokenizer.unicode)
+            tiktoken.read_tiktoken(text, pre_tokenizer.pattern, tokenizer.special_tokens, pre_tokenizer.unicode)
         )
 
     return {"tokenizer.tiktoken": text}, read
 
 
 def _subword_nmt(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
-    codes = other_formats.write_subword_nmt(tokenizer.model)
+    codes = subword_nmt.write_subword_nmt(tokenizer.model)
     return {"codes.txt": codes}, lambda: Tokenizer.from_codes(codes, special_tokens={"unk": "<unk>"})
 
 

@@ -30,7 +30,7 @@ from bpe_core.encoding.model import (
 )
 from bpe_core.encoding.stream_decoder import StreamDecoder
 from bpe_core.encoding.text_encoder import Encoded, TextEncoder
-from bpe_core.formats import other_formats, tokenizer_json
+from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
 from bpe_core.merging.alphabet import MARKER, Kind, Placement
 from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import Merges, learn_merges
@@ -361,26 +361,27 @@ class Tokenizer:
         special_tokens: Mapping[str, int] | None = None,
         roles: SpecialTokens | None = None,
     ) -> Self:
-        """Returns the tokenizer in the text of a `.tiktoken` file; see `other_formats.read_tiktoken`.
+        """Returns the tokenizer in the text of a `.tiktoken` file; see `tiktoken.read_tiktoken`.
 
         Args:
             special_tokens: spelling -> id.
             roles: role -> spelling, of some of them.
         """
-        model = other_formats.read_tiktoken(text, pattern, special_tokens)
+        model = tiktoken.read_tiktoken(text, pattern, special_tokens)
         return cls(replace(model, special_roles=_checked_roles(roles or {}, model)))
 
     @classmethod
     def from_vocab_and_merges(
         cls, vocab: str, merges: str, *, pattern: str = "gpt2", special_tokens: SpecialTokens | None = None
     ) -> Self:
-        """Returns the tokenizer in the texts of `vocab.json` and `merges.txt`; see `other_formats`."""
-        return cls(other_formats.read_vocab_and_merges(vocab, merges, pattern, special_tokens))
+        """Returns the tokenizer in the texts of `vocab.json` and `merges.txt`; see
+        `vocab_and_merges.read_vocab_and_merges`."""
+        return cls(vocab_and_merges.read_vocab_and_merges(vocab, merges, pattern, special_tokens))
 
     @classmethod
     def from_codes(cls, codes: str, *, special_tokens: SpecialTokens | None = None) -> Self:
-        """Returns the tokenizer in the text of subword-nmt codes; see `other_formats.read_subword_nmt`."""
-        return cls(other_formats.read_subword_nmt(codes, special_tokens))
+        """Returns the tokenizer in the text of subword-nmt codes; see `subword_nmt.read_subword_nmt`."""
+        return cls(subword_nmt.read_subword_nmt(codes, special_tokens))
 
     @property
     def model(self) -> Model:

@@ -18,13 +18,13 @@ from rich.text import Text
 
 from bpe_core.export import export_tokenizer
 from bpe_core.measuring.audit import TokenAudit, audit_tokens
+from bpe_core.measuring.token_display import show_on_one_line
 from bpe_core.tokenizer import Tokenizer
 from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids
 from pipelines.checking.verify_shards import check_shards
 from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading.known_answers import known_answer_documents
-from pipelines.report.token_display import visible
 from pipelines.running.outcome import Outcome
 from pipelines.settings.project import Corpus
 from pipelines.settings.project_file import load_project
@@ -104,7 +104,7 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     shown = Text()
     for number, token in enumerate(tokens):
-        shown.append(visible(token), _COLOURS[number % len(_COLOURS)])
+        shown.append(show_on_one_line(token), _COLOURS[number % len(_COLOURS)])
         if not console.is_terminal:
             shown.append("|")
     console.print(shown)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from bpe_core.formats.ranks import find_last_merges, find_unreachable_ids
 from bpe_core.kernels import Int64s
+from bpe_core.measuring.token_display import escape_token
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from bpe_core.tokenizer import Tokenizer
 
@@ -71,7 +72,7 @@ class Entry:
         if self.figure is not None:
             parts.append(f"{self.figure:.3f}" if isinstance(self.figure, float) else f"{self.figure:,}")
         if self.related:
-            parts.append(" ".join(repr(readable(tokenizer, id_)) for id_ in self.related[:_RELATED_SHOWN]))
+            parts.append(" ".join(repr(escape_token(tokenizer, id_)) for id_ in self.related[:_RELATED_SHOWN]))
         return "  ".join([*parts, self.note] if self.note else parts)
 
 
@@ -241,7 +242,7 @@ def find_unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     if tokenizer.model.ignore_merges:
         found = {id_: made for id_, made in found.items() if not _is_word(tokenizer, tokens[id_])}
     return tuple(
-        Entry(id_, readable(tokenizer, id_), related=tuple(part for part in made if part >= 0))
+        Entry(id_, escape_token(tokenizer, id_), related=tuple(part for part in made if part >= 0))
         for id_, made in found.items()
     )
 
@@ -258,7 +259,7 @@ def find_not_utf8(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     """Returns the tokens of kind `byte` that are not whole characters, by id; single bytes are among them."""
     tokens = tokenizer.model.tokens
     ids = [] if tokenizer.alphabet.kind == "char" else [id_ for id_, token in enumerate(tokens) if not _is_utf8(token)]
-    return tuple(Entry(id_, readable(tokenizer, id_), len(tokens[id_])) for id_ in ids)
+    return tuple(Entry(id_, escape_token(tokenizer, id_), len(tokens[id_])) for id_ in ids)
 
 
 def _is_utf8(token: bytes) -> bool:
@@ -293,7 +294,7 @@ def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
             found.append((id_, "<|…|>"))
         elif folded in pieces:
             found.append((id_, f"a piece of {pieces[folded]}"))
-    return tuple(Entry(id_, readable(tokenizer, id_), note=note) for id_, note in found)
+    return tuple(Entry(id_, escape_token(tokenizer, id_), note=note) for id_, note in found)
 
 
 def find_longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
@@ -312,18 +313,9 @@ def find_twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
         folded = _folded(tokenizer, id_)
         groups[folded.removeprefix(" ") or folded].append(id_)
     return tuple(
-        Entry(ids[0], readable(tokenizer, ids[0]), len(ids), tuple(ids[1:])) for ids in groups.values() if len(ids) > 1
-    )
-
-
-# How tokens are written.
-
-
-def readable(tokenizer: Tokenizer, id_: int) -> str:
-    """Returns a token as people read it: bytes that are not UTF-8, and what cannot be printed, as escapes."""
-    token = tokenizer.alphabet.write_out_marker(tokenizer.model.tokens[id_])
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in token.decode(errors="backslashreplace")
+        Entry(ids[0], escape_token(tokenizer, ids[0]), len(ids), tuple(ids[1:]))
+        for ids in groups.values()
+        if len(ids) > 1
     )
 
 
@@ -342,4 +334,4 @@ def _in_words(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
 
 
 def _by_figure(tokenizer: Tokenizer, ids: Iterable[int], figures: npt.NDArray[np.generic]) -> tuple[Entry, ...]:
-    return tuple(Entry(id_, readable(tokenizer, id_), figures[id_].item()) for id_ in ids)
+    return tuple(Entry(id_, escape_token(tokenizer, id_), figures[id_].item()) for id_ in ids)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from bpe_core import Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
-from bpe_core.formats.other_formats import write_tiktoken
+from bpe_core.formats.tiktoken import write_tiktoken
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
 from pipelines.reading.documents import read_corpus
 from pipelines.settings.project import Corpus

@@ -16,8 +16,9 @@ from bpe_core.export import export_tokenizer
 from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
 from bpe_core.kernels import flat_bytes
-from bpe_core.measuring.audit import find_unreachable, readable
+from bpe_core.measuring.audit import find_unreachable
 from bpe_core.measuring.evaluation import count_word_tokens
+from bpe_core.measuring.token_display import escape_token
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids, num_shared
@@ -261,7 +262,7 @@ def _reachable(tokenizer: Tokenizer) -> _Result:
     """Every token is what the merges make of its own spelling."""
     found = find_unreachable(tokenizer)
     shown = "; ".join(
-        f"{entry.token!r} ({entry.id}) becomes {[readable(tokenizer, part) for part in entry.related]}"
+        f"{entry.token!r} ({entry.id}) becomes {[escape_token(tokenizer, part) for part in entry.related]}"
         for entry in found[:_SHOWN_EXCEPTIONS]
     )
     summary = f"{len(found):,} of {tokenizer.vocab_size:,} tokens cannot be reached"

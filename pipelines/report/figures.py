@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bpe_core.kernels import Int64s
+from bpe_core.measuring.token_display import list_shown_tokens, show_with_spaces
 from bpe_core.tokenizer import Tokenizer
 from pipelines.report import charts
-from pipelines.report.token_display import written, written_tokens
 from pipelines.tokenizing.shards import TOKEN_COUNTS
 
 _EXAMPLE_CHARACTERS = 24
@@ -115,7 +115,7 @@ def make_figures(tokenizer: Tokenizer, material: Material) -> list[Figure]:
 
 
 def _merges_figure(tokenizer: Tokenizer, counts: Sequence[int] | None) -> Figure:
-    spelled = written_tokens(tokenizer)
+    spelled = list_shown_tokens(tokenizer)
     pairs = [[spelled[id_] for id_ in merge] for merge in tokenizer.merges.tolist()]
     columns = ("merge", "left", "right", "token")
     title = "How often each pair occurred when it was merged"
@@ -224,10 +224,10 @@ def _pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:
     smaller = [tokenizer.keep_first_merges(size) for size in sizes]
     lines = []
     for word in words:
-        pieces = [list(map(written, one.tokenize(word))) for one in smaller]
+        pieces = [list(map(show_with_spaces, one.tokenize(word))) for one in smaller]
         lines.append(charts.Line([max(size, 0.5) for size in sizes], [len(one) for one in pieces]))
         rows += [
-            (written(word), size, len(now), now)
+            (show_with_spaces(word), size, len(now), now)
             for size, before, now in zip(sizes, [None, *pieces], pieces, strict=False)
             if now != before
         ]
@@ -242,7 +242,7 @@ def _pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:
         f"Looked at with {', '.join(f'{size:,}' for size in sizes[:3])}, … {sizes[-1]:,} merges; a row stands where a "
         "word has become other pieces."
     )
-    legend = tuple(map(written, words[: charts.MOST_SERIES]))
+    legend = tuple(map(show_with_spaces, words[: charts.MOST_SERIES]))
     return Figure("pieces", title, summary, ("word", "merges", "tokens", "pieces"), rows, chart=chart, legend=legend)
 
 
@@ -310,7 +310,7 @@ def _uses_figure(tokenizer: Tokenizer, training_data: TrainingData) -> Figure:
     if counts is None:
         absent = training_data.absent or f"There is no {TOKEN_COUNTS} beside the training data."
         return Figure("uses", title, absent=absent)
-    spelled = written_tokens(tokenizer)
+    spelled = list_shown_tokens(tokenizer)
     rows = [(id_, spelled[id_], counts[id_].item()) for id_ in np.argsort(counts, kind="stable").tolist()]
     digits = np.array([len(str(count)) if count else 0 for count in counts.tolist()])
     ranges = range(int(digits.max()) + 1)
@@ -334,7 +334,7 @@ def _audit_figure(audit: dict[str, Any]) -> Figure:
             found["name"],
             len(found["entries"]),
             found["meaning"],
-            [_shortened(written(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
+            [_shortened(show_with_spaces(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
         )
         for found in audit["findings"]
     ]
@@ -350,7 +350,7 @@ def _vocabulary_figure(tokenizer: Tokenizer, counts: Sequence[int] | None) -> Fi
     tokens = tokenizer.token_bytes()
     added = {token.id: "special" if token.special else "added" for token in tokenizer.added_tokens}
     rank_of = {made: rank for rank, made in reversed(list(enumerate(tokenizer.merges[:, 2].tolist())))}
-    spelled = written_tokens(tokenizer)
+    spelled = list_shown_tokens(tokenizer)
     rows = [
         (
             id_,

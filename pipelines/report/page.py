@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bpe_core.measuring.token_display import show_on_one_line
 from bpe_core.merging.alphabet import MARKER
 from bpe_core.tokenizer import Tokenizer
 from pipelines.report import charts
 from pipelines.report.figures import Figure
-from pipelines.report.token_display import visible
 
 _NUM_ENDS = 20  # merges shown from either end
 _GLUED = 0x110000  # As in page.js.
@@ -63,7 +63,7 @@ def render(
 
 
 def _shown_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
-    return [visible(token).replace("⏎", "⏎\n") for token in tokenizer.tokenize(text)]
+    return [show_on_one_line(token).replace("⏎", "⏎\n") for token in tokenizer.tokenize(text)]
 
 
 def _notes(tokenizer: Tokenizer) -> list[str]:

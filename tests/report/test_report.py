@@ -18,10 +18,10 @@ from browser import Browser, find_chromium
 
 from bpe_core import Tokenizer
 from bpe_core.encoding.added_tokens import SpecialInText
+from bpe_core.measuring.token_display import show_on_one_line
 from pipelines.cli import main
 from pipelines.reading import corpus
 from pipelines.report import charts
-from pipelines.report.token_display import visible
 
 pytest.importorskip("jinja2", reason="pip install tokenmill[report]")
 pytest.importorskip("matplotlib", reason="pip install tokenmill[report]")
@@ -444,8 +444,8 @@ def test_the_page_is_whole_and_every_part_has_its_name(page: Path) -> None:
 
 
 def test_what_cannot_be_seen_is_written_out() -> None:
-    assert visible(b"a \n\t\xe6\x00") == "a ⏎⇥\\xe6\\x00"
-    assert visible("\u200d\U000e0020字") == "\\u200d\\U000e0020字"
+    assert show_on_one_line(b"a \n\t\xe6\x00") == "a ⏎⇥\\xe6\\x00"
+    assert show_on_one_line("\u200d\U000e0020字") == "\\u200d\\U000e0020字"
 
 
 # The browser.
@@ -504,7 +504,7 @@ def test_typing_gives_the_ids_of_encode(name: str, browser: Browser, tmp_path: P
         written = [text.replace("\\", "\\\\").replace("\r", "\\r") for text in texts]
         assert typed(browser, written, special == "allow") == [" ".join(map(str, ids)) for ids in expected]
     assert len({len(ids) for ids in expected}) > 20
-    readable = [visible(token) for token in tokenizer.tokens(range(tokenizer.vocab_size))]
+    readable = [show_on_one_line(token) for token in tokenizer.tokens(range(tokenizer.vocab_size))]
     assert browser.run("tokenmill.spelled()") == readable
     assert browser.complaints == []
     assert browser.requests == [page.resolve().as_uri()]
@@ -523,7 +523,7 @@ def test_keys_that_are_pressed_give_tokens_at_once(browser: Browser, page: Path)
     summary = f"{len(ids)} tokens, {len(text)} characters, {len(text.encode())} bytes, "
     assert browser.run("document.getElementById('typed-summary').textContent").startswith(summary)
     shown = browser.run("[...document.querySelectorAll('#typed-tokens .token')].map((token) => token.textContent)")
-    assert shown == [visible(token) for token in tokenizer.tokenize(text)]
+    assert shown == [show_on_one_line(token) for token in tokenizer.tokenize(text)]
     rows = "document.querySelectorAll('#typed-rows tr').length"
     assert browser.run(rows) == 0
     browser.run("document.querySelector('#typed-table summary').click()")
@@ -561,7 +561,7 @@ def test_entries_are_searched(browser: Browser, page: Path) -> None:
     browser.run(f"{search}('#257')")
     assert browser.run(ids) == [257]
     browser.run(f"{search}(' T')")
-    tokens = [visible(token) for token in tokenizer.tokens(range(tokenizer.vocab_size))]
+    tokens = [show_on_one_line(token) for token in tokenizer.tokens(range(tokenizer.vocab_size))]
     assert browser.run(ids) == [id_ for id_, token in enumerate(tokens) if " t" in token.lower()] != []
     browser.run("document.getElementById('order').value = 'longest'")
     browser.run("document.getElementById('order').dispatchEvent(new Event('input'))")
