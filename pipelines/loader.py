@@ -27,9 +27,9 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bpe_core.kernels import Int64s
-from pipelines.settings.project import PROVENANCE_COLUMNS
 from pipelines.storage import files
-from pipelines.storage.manifest import MANIFEST, SUCCESS, differences, fingerprint, read_json
+from pipelines.storage.manifest import differences, fingerprint, read_json
+from pipelines.storage.output_files import MANIFEST, PROVENANCE_COLUMNS, SUCCESS
 
 try:
     import torch

@@ -19,12 +19,12 @@ from pipelines.reading.corpus import FileSlice, SourceFile, find_files
 from pipelines.reading.documents import read_task
 from pipelines.reading.fingerprints import sha256
 from pipelines.reading.order import draw
-from pipelines.settings.project import PROVENANCE_COLUMNS, Corpus, Shards
+from pipelines.settings.project import Corpus, Shards
 from pipelines.storage import files
-from pipelines.storage.manifest import MANIFEST, SUCCESS, read_json
+from pipelines.storage.manifest import read_json
+from pipelines.storage.output_files import MANIFEST, PLAN, PROVENANCE_COLUMNS, SUCCESS, TOKEN_COUNTS
 from pipelines.tokenizing.bucket_choice import with_chosen_buckets
-from pipelines.tokenizing.plan import PLAN
-from pipelines.tokenizing.shards import TOKEN_COUNTS, read_token_counts
+from pipelines.tokenizing.shards import read_token_counts
 
 _AGAIN = "tokenmill tokenize makes them again"
 _FIELDS = ("tokenizer", "settings", "vocabulary", "inputs", "counts", "buckets", "shards")

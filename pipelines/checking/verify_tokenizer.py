@@ -26,7 +26,8 @@ from pipelines.reading.documents import read_corpus
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES
 from pipelines.settings.project import Corpus, Project, TokenizerSettings
 from pipelines.storage import files
-from pipelines.storage.manifest import MANIFEST, differences, read_json
+from pipelines.storage.manifest import differences, read_json
+from pipelines.storage.output_files import MANIFEST
 from pipelines.training.train_tokenizer import train_tokenizer
 from pipelines.training.word_counts import count_corpus_here, read_word_counts
 

@@ -32,9 +32,7 @@ from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Corpus, Run
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint
-
-DUPLICATES_FOLDER = "_duplicates"
-"""In a job's output: `TASK.parquet`, which documents of a task are left out (`source_file`, `source_row`)."""
+from pipelines.storage.output_files import TEMPORARY_FOLDER
 
 _HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("file_slice", "<i4"), ("row", "<i8")])
 _PLACE = np.dtype([("file_slice", "<i4"), ("row", "<i8")])
@@ -130,7 +128,7 @@ def find_duplicates(
         left_out = LeftOut.read(corpus, folder, name)
         by_file.update({path: rows.size for path, rows in left_out.rows.items()})
         by_task[name] = left_out.fingerprint
-    files.delete(files.join(folder, files.TEMPORARY))
+    files.delete(files.join(folder, TEMPORARY_FOLDER))
     return Duplicates(dict(sorted(by_file.items())), by_task)
 
 

@@ -12,8 +12,6 @@ from pipelines.errors import BadInputError
 from pipelines.settings.project import Corpus
 from pipelines.storage import files
 
-QUARANTINE_FOLDER = "_quarantine"
-
 Reason = Literal["null", "invalid_utf8", "bad_json", "wrong_type", "unreadable", "too_long"]
 
 _SETTINGS: dict[Reason, str] = {

@@ -15,7 +15,7 @@ from bpe_core.kernels import Int64s
 from bpe_core.measuring.token_display import list_shown_tokens, show_with_spaces
 from bpe_core.tokenizer import Tokenizer
 from pipelines.report import charts
-from pipelines.tokenizing.shards import TOKEN_COUNTS
+from pipelines.storage.output_files import TOKEN_COUNTS
 
 _EXAMPLE_CHARACTERS = 24
 _NUM_WORDS = 6

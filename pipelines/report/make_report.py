@@ -21,11 +21,10 @@ from pipelines.report.figures import Figure, Material, TrainingData, make_figure
 from pipelines.report.page import render
 from pipelines.settings.project import Corpus, Project, Report
 from pipelines.storage import files
-from pipelines.storage.manifest import MANIFEST, read_json
-from pipelines.tokenizing.shards import TOKEN_COUNTS, read_token_counts
+from pipelines.storage.manifest import read_json
+from pipelines.storage.output_files import MANIFEST, REPORT_DATA, REPORT_PAGE, TEMPORARY_FOLDER, TOKEN_COUNTS
+from pipelines.tokenizing.shards import read_token_counts
 from pipelines.training.word_counts import read_word_counts
-
-HTML, JSON = "report.html", "report.json"
 
 _NUM_SAMPLES = 6
 _SAMPLE_CHARACTERS = 400
@@ -52,9 +51,9 @@ def make_report(project: Project, name: str) -> str:
     facts = _facts(tokenizer, name)
     page = render(tokenizer, facts, figures, _samples(project.corpus, settings), material.merge_counts)
     _write_tables(settings.output, facts, figures)
-    path = files.join(settings.output, HTML)
+    path = files.join(settings.output, REPORT_PAGE)
     files.write_text(path, page)
-    files.delete(files.join(settings.output, files.TEMPORARY))
+    files.delete(files.join(settings.output, TEMPORARY_FOLDER))
     _console.print(f"{path}: {len(page.encode()) / 1e6:.1f} MB")
     for figure in figures:
         if figure.absent:
@@ -81,7 +80,7 @@ def _write_tables(output: str, facts: dict[str, Any], figures: Sequence[Figure])
         else:
             files.write_text(path, figure.csv_text())
     content = {"tokenizer": facts, "figures": {figure.name: figure.content() for figure in figures}}
-    files.write_text(files.join(output, JSON), json.dumps(content, ensure_ascii=False) + "\n")
+    files.write_text(files.join(output, REPORT_DATA), json.dumps(content, ensure_ascii=False) + "\n")
 
 
 def _facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from pipelines.storage import files
+from pipelines.storage.output_files import TEMPORARY_FOLDER
 
 
 class Outcome(IntEnum):
@@ -112,7 +113,7 @@ class RunRecord:
             try:
                 before = files.read_text(metrics_path) if files.exists(metrics_path) else ""
                 files.write_text(metrics_path, self.metrics(ended, before))
-                files.delete_empty(files.join(metrics_path.rpartition("/")[0] or ".", files.TEMPORARY))
+                files.delete_empty(files.join(metrics_path.rpartition("/")[0] or ".", TEMPORARY_FOLDER))
             except OSError as error:
                 print(f"tokenmill: run.metrics: {metrics_path} cannot be written: {error}", file=sys.stderr)
                 if self.outcome in (Outcome.DONE, Outcome.NOTHING_TO_DO):

@@ -14,6 +14,7 @@ from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import check_settings
 from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
 from pipelines.storage import files
+from pipelines.storage.output_files import ROW_COLUMNS, SWEEP_TOKENIZER_FOLDER, WORD_COUNTS_FOLDER
 
 Format = Literal["auto", "parquet", "jsonl", "text"]
 Sample = Literal["known-answers", "python-stdlib"]
@@ -177,7 +178,7 @@ class Train(_Group):
     @property
     def kept_counts(self) -> str:
         """The folder that the word counts of the corpus are kept in."""
-        return files.join(self.output, "word_counts")
+        return files.join(self.output, WORD_COUNTS_FOLDER)
 
     @property
     def counts_folder(self) -> str:
@@ -199,21 +200,6 @@ class BucketChoice(_Group):
                 f"max_length is {self.max_length}, which is no multiple of multiple_of, {self.multiple_of}"
             )
         return self
-
-
-PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
-"""Where a row came from; in packed rows, a list of where each of its documents did."""
-
-ROW_COLUMNS = (
-    "input_ids",
-    "attention_mask",
-    "labels",
-    "position_ids",
-    "segment_ids",
-    "length",
-    *PROVENANCE_COLUMNS,
-)
-"""The columns that job 2 writes, beside the carried ones."""
 
 
 class Shards(_Group):
@@ -466,7 +452,7 @@ class Project(BaseSettings):
             largest = self.tokenizer.resized(**{means: self.sweep.sizes[-1]})
         except ValueError as error:
             raise ValueError(f"sweep.{given}: {error}") from error
-        output = files.join(self.sweep.output, "tokenizer")
+        output = files.join(self.sweep.output, SWEEP_TOKENIZER_FOLDER)
         train = self.train.model_copy(update={"output": output}) if self.train else Train(output=output)
         return self.model_copy(update={"tokenizer": largest, "train": train}), self.sweep
 

@@ -15,9 +15,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from bpe_core import PATTERNS, Tokenizer
 from bpe_core.formats.tokenizer_json import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
 from pipelines.storage.object_storage import S3
-
-TEMPORARY = "_temporary"
-"""The folder, inside an output folder, of files that are still being written. Readers of Parquet folders skip it."""
+from pipelines.storage.output_files import TEMPORARY_FOLDER
 
 _in_use: WeakValueDictionary[tuple[str, str, str | None], Tokenizer] = WeakValueDictionary()
 """Tokenizers that this process uses, by what they were read from: the local runner's worker is the driver's process."""
@@ -171,7 +169,7 @@ def write_bytes(path: str, content: bytes | memoryview) -> None:
             file.write(content)
         return
     folder, name = FileSystems.split(path)
-    temporary = join(folder, TEMPORARY, f"{uuid.uuid4().hex}-{name}")
+    temporary = join(folder, TEMPORARY_FOLDER, f"{uuid.uuid4().hex}-{name}")
     with create_raw(temporary) as file:
         file.write(content)
     publish([(temporary, path)])

@@ -30,8 +30,7 @@ from apache_beam.io.filesystem import BeamIOError
 
 from pipelines.errors import LockLostError, OutputLockedError
 from pipelines.storage import files
-
-LOCK_FOLDER = "_lock"
+from pipelines.storage.output_files import LOCK_FOLDER, TEMPORARY_FOLDER
 
 _TURN_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
@@ -191,7 +190,7 @@ class OutputLock:
         files.delete(self._path(self._claim.run_id))
         # What a run left that was killed while it wrote its claim; one that writes now will try again.
         with suppress(OSError):
-            files.delete(files.join(self._folder, files.TEMPORARY))
+            files.delete(files.join(self._folder, TEMPORARY_FOLDER))
         files.delete_empty(self._folder)
         if self._made_output:
             files.delete_empty(self._output)

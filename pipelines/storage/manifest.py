@@ -11,9 +11,6 @@ from typing import Any
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
 from pipelines.storage import files
 
-MANIFEST = "_manifest.json"
-SUCCESS = "_SUCCESS"
-
 
 def write_json(path: str, content: Any) -> None:
     """Writes JSON for people and machines, keys in the order given, lists of numbers on one line."""

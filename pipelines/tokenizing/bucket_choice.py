@@ -22,6 +22,7 @@ from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import BucketChoice, Corpus, Project, Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json, write_json
+from pipelines.storage.output_files import TEMPORARY_FOLDER
 from pipelines.tokenizing.buckets import bucket_of
 from pipelines.tokenizing.rows import count_lengths, read_job_tokenizer
 
@@ -106,7 +107,7 @@ def choose_buckets(
         PipelineError: see `read_task`.
     """
     assert settings.buckets is not None
-    folder = files.join(settings.output, files.TEMPORARY, f"lengths-{uuid.uuid4().hex}")
+    folder = files.join(settings.output, TEMPORARY_FOLDER, f"lengths-{uuid.uuid4().hex}")
     tasks = plan_tasks(sources, settings.task_bytes)
     if project.corpus.deduplicate == "exact":
         find_duplicates(

@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable
 
-# Not `README.md`: that name is the user's, and pyarrow and Spark take every file for a shard that is not hidden.
-CARD = ".huggingface.yaml"
-
 
 def dataset_card(buckets: Iterable[str]) -> str:
     """Returns the card (YAML): one configuration for each bucket, named as its folder is."""

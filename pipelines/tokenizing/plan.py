@@ -21,13 +21,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pipelines.reading.corpus import FileSlice, SourceFile, Task, group_slices, slice_file
-from pipelines.reading.quarantine import QUARANTINE_FOLDER
 from pipelines.settings.project import Shards
 from pipelines.storage import files
-from pipelines.storage.manifest import MANIFEST, SUCCESS, differences, fingerprint, read_or_damaged, write_json
-from pipelines.tokenizing.shards import TASKS_FOLDER, read_entries
-
-PLAN = "_plan.json"
+from pipelines.storage.manifest import differences, fingerprint, read_or_damaged, write_json
+from pipelines.storage.output_files import MANIFEST, PLAN, QUARANTINE_FOLDER, SHARD_PATTERN, SUCCESS, TASKS_FOLDER
+from pipelines.tokenizing.shards import read_entries
 
 PLAN_FIELDS = ("inputs", "next_task", "tasks")
 """What a whole plan has, beside what was decided for all shards at once."""
@@ -145,7 +143,7 @@ def delete_strays(output: str, plan: Plan, shards: Iterable[str] | None = None) 
     strays += [
         m.path for m in files.match(files.join(output, QUARANTINE_FOLDER, "*")) if _task_name(m.path) not in plan.keys
     ]
-    found = [m.path for m in files.match(files.join(output, "bucket=*", "part-*.parquet"))]
+    found = [m.path for m in files.match(files.join(output, *SHARD_PATTERN))]
     if shards is None:
         strays += [path for path in found if _task_name(path) not in plan.keys]
     else:

@@ -17,20 +17,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
-from pipelines.reading.quarantine import QUARANTINE_FOLDER
-from pipelines.settings.project import PROVENANCE_COLUMNS, Shards
+from pipelines.settings.project import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_or_damaged, write_json
+from pipelines.storage.output_files import (
+    PROVENANCE_COLUMNS,
+    QUARANTINE_FOLDER,
+    TASKS_FOLDER,
+    TEMPORARY_FOLDER,
+    TOKEN_COUNTS,
+    shard_name,
+)
 from pipelines.tokenizing.buckets import labels_of, pad_rows
 from pipelines.tokenizing.packing import position_and_segment_ids
 
-TASKS_FOLDER = "_tasks"
 _ENTRY_FIELDS = ("key", "counts", "left_out", "shards")
 _PAGE_IDS = 1 << 18  # Arrow's 1 MiB; masks take as much before compression.
 _BATCH_IDS = 1024
 _THREADS = 16  # An object store answers each request late, and many at once.
-TOKEN_COUNTS = "_token_counts.npy"
-"""How often each id stands in all shards; with an underscore, for readers of Parquet folders pass over such names."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +209,7 @@ class TaskOutput:
         self._task = task
         self._format = format
         # Apart for every attempt, so that an attempt which is thought dead cannot write into this one's files.
-        self._temporary = files.join(folder, files.TEMPORARY, f"{task}-{uuid.uuid4().hex}")
+        self._temporary = files.join(folder, TEMPORARY_FOLDER, f"{task}-{uuid.uuid4().hex}")
         self._shards: dict[int, _Shard] = {}
         self.quarantine_path = files.join(self._temporary, "quarantine.parquet")
 
@@ -241,7 +245,7 @@ class TaskOutput:
         shards = []
         moves = []
         for bucket, shard in sorted(self._shards.items()):
-            name = f"bucket={bucket}/part-{self._task}.parquet"
+            name = shard_name(bucket, self._task)
             size = files.match(shard.path)[0].size_in_bytes
             facts = {"rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size, "sha256": shard.file.sha256}
             shards.append({"path": name, "bucket": bucket, **facts})

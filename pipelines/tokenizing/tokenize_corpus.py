@@ -17,30 +17,34 @@ from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import PipelineError
 from pipelines.reading.corpus import SourceFile, Task, carried_schema, find_files
-from pipelines.reading.deduplicate import DUPLICATES_FOLDER, Duplicates, LeftOut, find_duplicates
+from pipelines.reading.deduplicate import Duplicates, LeftOut, find_duplicates
 from pipelines.reading.documents import read_task
 from pipelines.reading.mixing import repeat_by_weight, sources_of
-from pipelines.reading.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
+from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
 from pipelines.running.outcome import Outcome
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Corpus, Project, Shards
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
-from pipelines.storage.manifest import MANIFEST, SUCCESS, read_or_damaged, versions, write_json
+from pipelines.storage.manifest import read_or_damaged, versions, write_json
+from pipelines.storage.output_files import (
+    DATASET_CARD,
+    DUPLICATES_FOLDER,
+    MANIFEST,
+    PLAN,
+    QUARANTINE_FOLDER,
+    SHARD_PATTERN,
+    SUCCESS,
+    TASKS_FOLDER,
+    TEMPORARY_FOLDER,
+    TOKEN_COUNTS,
+)
 from pipelines.tokenizing.bucket_choice import choose_buckets, with_chosen_buckets
-from pipelines.tokenizing.dataset_card import CARD, dataset_card
-from pipelines.tokenizing.plan import PLAN, PLAN_FIELDS, Changes, Plan, delete_strays, make_plan, write_plan
+from pipelines.tokenizing.dataset_card import dataset_card
+from pipelines.tokenizing.plan import PLAN_FIELDS, Changes, Plan, delete_strays, make_plan, write_plan
 from pipelines.tokenizing.preview import Preview, preview
 from pipelines.tokenizing.rows import add_rows, read_job_tokenizer
-from pipelines.tokenizing.shards import (
-    TASKS_FOLDER,
-    TOKEN_COUNTS,
-    RowFormat,
-    TaskOutput,
-    entry_path,
-    read_entries,
-    sum_token_counts,
-)
+from pipelines.tokenizing.shards import RowFormat, TaskOutput, entry_path, read_entries, sum_token_counts
 
 _NOT_IN_ROWS = ("output", "tokenizer", "pattern", "special_tokens", "on_changed", "on_removed")
 _POLL_SECONDS = 0.5
@@ -121,7 +125,7 @@ def _tokenize(
         row_format = replace(row_format, settings=with_chosen_buckets(settings, choice))
     if project.run.overwrite:
         _delete_output(output)
-    files.delete(files.join(output, SUCCESS), files.join(output, files.TEMPORARY))
+    files.delete(files.join(output, SUCCESS), files.join(output, TEMPORARY_FOLDER))
     write_plan(plan, output)
     delete_strays(output, plan)
     duplicates = None
@@ -195,10 +199,10 @@ def _delete_output(folder: str) -> None:
     """Deletes what job 2 writes, the marks of a finished run first; anything else in the folder stays."""
     for name in (SUCCESS, MANIFEST):
         files.delete(files.join(folder, name))
-    pattern = files.join(folder, "bucket=*", "part-*.parquet")
+    pattern = files.join(folder, *SHARD_PATTERN)
     folders = {metadata.path.rpartition("/")[0] for metadata in files.match(pattern)}
     files.delete_matching(pattern)
-    names = (CARD, PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, files.TEMPORARY)
+    names = (DATASET_CARD, PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, TEMPORARY_FOLDER)
     files.delete(*(files.join(folder, name) for name in names))
     files.delete_empty(*sorted(folders))
 
@@ -340,9 +344,9 @@ def _finish(
         "shards": shards,
     }
     write_json(files.join(output, MANIFEST), manifest)
-    files.write_text(files.join(output, CARD), dataset_card(buckets))
+    files.write_text(files.join(output, DATASET_CARD), dataset_card(buckets))
     files.write_text(files.join(output, SUCCESS), "")
-    files.delete(files.join(output, files.TEMPORARY), files.join(output, TASKS_FOLDER, files.TEMPORARY))
+    files.delete(files.join(output, TEMPORARY_FOLDER), files.join(output, TASKS_FOLDER, TEMPORARY_FOLDER))
     return manifest
 
 

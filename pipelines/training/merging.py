@@ -16,8 +16,7 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.settings.project import Project, TokenizerSettings, Train
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint, read_json, write_json
-
-CHECKPOINT = "_checkpoint.json"
+from pipelines.storage.output_files import CHECKPOINT
 
 
 def learn(

@@ -30,9 +30,8 @@ from pipelines.reading.documents import read_task
 from pipelines.settings.project import Corpus, Project, Sweep
 from pipelines.storage import files
 from pipelines.storage.manifest import write_json
+from pipelines.storage.output_files import SWEEP_LANGUAGES, SWEEP_RESULT, SWEEP_SIZES, TEMPORARY_FOLDER
 from pipelines.training.train_tokenizer import train_tokenizer
-
-SWEEP_FILE, SIZES_FILE, LANGUAGES_FILE = "sweep.json", "sweep.csv", "languages.csv"
 
 ALL_LANGUAGES = "all"
 """The language of every document where no column names it."""
@@ -88,10 +87,10 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
             "reason": reason,
         },
     }
-    files.write_text(files.join(settings.output, SIZES_FILE), _csv(map(_size_row, sizes)))
-    files.write_text(files.join(settings.output, LANGUAGES_FILE), _csv(_language_rows(sizes)))
-    write_json(files.join(settings.output, SWEEP_FILE), result)
-    files.delete(files.join(settings.output, files.TEMPORARY))
+    files.write_text(files.join(settings.output, SWEEP_SIZES), _csv(map(_size_row, sizes)))
+    files.write_text(files.join(settings.output, SWEEP_LANGUAGES), _csv(_language_rows(sizes)))
+    write_json(files.join(settings.output, SWEEP_RESULT), result)
+    files.delete(files.join(settings.output, TEMPORARY_FOLDER))
     _show(result, chosen)
     return result
 

@@ -11,15 +11,15 @@ from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, Task, find_files, plan_tasks
-from pipelines.reading.deduplicate import DUPLICATES_FOLDER, delete_hashes, find_duplicates, task_name
+from pipelines.reading.deduplicate import delete_hashes, find_duplicates, task_name
 from pipelines.reading.fingerprints import sha256
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Project, TokenizerSettings, Train
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
-from pipelines.storage.manifest import MANIFEST, differences, fingerprint, read_json, versions, write_json
-from pipelines.tokenizing.plan import PLAN
-from pipelines.training.merging import CHECKPOINT, learn
+from pipelines.storage.manifest import differences, fingerprint, read_json, versions, write_json
+from pipelines.storage.output_files import CHECKPOINT, DUPLICATES_FOLDER, MANIFEST, PLAN, TEMPORARY_FOLDER
+from pipelines.training.merging import learn
 from pipelines.training.word_counts import (
     CountWords,
     count_corpus,
@@ -94,7 +94,7 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
         "merges": _merges_summary(merges),
     }
     write_json(files.join(train.output, MANIFEST), manifest)
-    files.delete(files.join(train.output, files.TEMPORARY))
+    files.delete(files.join(train.output, TEMPORARY_FOLDER))
     return tokenizer
 
 
@@ -122,7 +122,7 @@ def _delete_output(train: Train) -> None:
     if train.from_counts is None:
         files.delete(files.join(train.kept_counts, MANIFEST))
         files.delete(train.kept_counts)
-    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", CHECKPOINT, files.TEMPORARY)
+    names = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", CHECKPOINT, TEMPORARY_FOLDER)
     files.delete(*(files.join(train.output, name) for name in names))
 
 

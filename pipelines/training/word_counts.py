@@ -16,13 +16,14 @@ from apache_beam.io.filesystem import FileMetadata
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, add_up, partition
 from pipelines.reading.corpus import Task
-from pipelines.reading.deduplicate import DUPLICATES_FOLDER, LeftOut, task_name
+from pipelines.reading.deduplicate import LeftOut, task_name
 from pipelines.reading.documents import read_corpus, read_task
 from pipelines.reading.mixing import repeat_by_weight, sources_of
-from pipelines.reading.quarantine import QUARANTINE_FOLDER, Quarantine, check_limits, quarantine_summary
+from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
 from pipelines.settings.project import Corpus
 from pipelines.storage import files
-from pipelines.storage.manifest import MANIFEST, fingerprint, read_json, write_json
+from pipelines.storage.manifest import fingerprint, read_json, write_json
+from pipelines.storage.output_files import DUPLICATES_FOLDER, MANIFEST, QUARANTINE_FOLDER, TEMPORARY_FOLDER, WORD_TOTALS
 
 _MOST_WORDS_HELD = 1 << 18
 """Different words that a worker holds before it passes their counts on.
@@ -30,7 +31,6 @@ _MOST_WORDS_HELD = 1 << 18
 Four times as many would take 50 MB more in each worker, and pass on a sixth less of a task of 64 MiB.
 """
 
-_TOTALS = "_totals.json"
 
 TOTALS = -1
 """In place of a partition: the counts are what `read_task` counted, with its names as words.
@@ -72,7 +72,7 @@ class _CountTask(beam.DoFn):
     def process(self, task: Task) -> Iterator[tuple[int, bytes]]:
         totals: Counter[str] = Counter()
         counter = WordCounter(self._pre_tokenizer)
-        temporary = files.join(self._folder, files.TEMPORARY, f"{uuid.uuid4().hex}-quarantine.parquet")
+        temporary = files.join(self._folder, TEMPORARY_FOLDER, f"{uuid.uuid4().hex}-quarantine.parquet")
         with Quarantine(self._corpus, totals, temporary) as quarantine:
             left_out = LeftOut.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), task_name(task))
             documents = read_task(task, self._corpus, totals, quarantine=quarantine)
@@ -158,9 +158,9 @@ def _write_partition(partition_counts: tuple[int, bytes], folder: str, num_parti
     if index == TOTALS:
         totals = _to_table(counts).to_pydict()
         write_json(
-            files.join(folder, _TOTALS), dict(zip(map(bytes.decode, totals["word"]), totals["count"], strict=True))
+            files.join(folder, WORD_TOTALS), dict(zip(map(bytes.decode, totals["word"]), totals["count"], strict=True))
         )
-        return _TOTALS
+        return WORD_TOTALS
     name = f"part-{index:05d}-of-{num_partitions:05d}.parquet"
     sink = io.BytesIO()
     pq.write_table(_to_table(counts), sink, compression="zstd")
@@ -192,7 +192,7 @@ def finish_word_counts(
     Raises:
         BadInputError: more documents were quarantined than the settings allow.
     """
-    totals, by_source = sources_of(read_json(files.join(folder, _TOTALS)) or {}, corpus)
+    totals, by_source = sources_of(read_json(files.join(folder, WORD_TOTALS)) or {}, corpus)
     whole = {**identity, "totals": totals, **({"sources": by_source} if by_source else {})}
     names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
     check_limits(Counter(totals), corpus)
@@ -201,7 +201,7 @@ def finish_word_counts(
     write_json(
         files.join(folder, MANIFEST), {**whole, "quarantine": quarantine, "duplicates": duplicates, "files": names}
     )
-    files.delete(files.join(folder, _TOTALS), files.join(folder, files.TEMPORARY))
+    files.delete(files.join(folder, WORD_TOTALS), files.join(folder, TEMPORARY_FOLDER))
     return totals
 
 

@@ -26,8 +26,9 @@ from pipelines.errors import LockLostError, OutputLockedError
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.project import Project
-from pipelines.storage.lock import LOCK_FOLDER, Claim, OutputLock
+from pipelines.storage.lock import Claim, OutputLock
 from pipelines.storage.manifest import read_json
+from pipelines.storage.output_files import LOCK_FOLDER
 from pipelines.tokenizing import tokenize_corpus as job
 from pipelines.tokenizing.tokenize_corpus import run_tokenizing, tokenize_corpus
 

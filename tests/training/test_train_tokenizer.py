@@ -19,8 +19,9 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, LockLostError, OutputLockedError
 from pipelines.settings.project import Corpus, Project, Run, TokenizerSettings, Train
 from pipelines.settings.project_file import load_project
-from pipelines.storage.lock import LOCK_FOLDER, OutputLock
+from pipelines.storage.lock import OutputLock
 from pipelines.storage.manifest import read_json, write_json
+from pipelines.storage.output_files import LOCK_FOLDER
 from pipelines.training import merging
 from pipelines.training import train_tokenizer as job
 from pipelines.training.train_tokenizer import train_tokenizer
