@@ -26,6 +26,7 @@ from pipelines.checking.verify_shards import check_shards
 from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.running.outcome import Outcome
+from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Corpus
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
@@ -177,7 +178,7 @@ def verify_shards(args: argparse.Namespace) -> None:
         if args.tokenizer:
             raise ValueError("--config names the tokenizer; leave out --tokenizer")
         command = f"tokenmill verify shards --config {args.config}"
-        settings = load_project(args.config, args.overrides, command=command).for_tokenizing()
+        settings = TokenizingJob.of(load_project(args.config, args.overrides, command=command)).shards
         tokenizer, folder = read_job_tokenizer(settings), settings.output
         may_be_gone = may_be_gone or settings.on_removed == "keep"
     checks = check_shards(folder, tokenizer, sample=args.sample, seed=args.seed, sources_may_be_gone=may_be_gone)

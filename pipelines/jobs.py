@@ -8,13 +8,13 @@ from pipelines.errors import OutputLockedError
 from pipelines.report.make_report import make_report
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import check_paths
-from pipelines.settings.project import Project
+from pipelines.settings.jobs import ReportJob, SweepJob, TokenizingJob, TrainingJob
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
 from pipelines.storage.lock import new_run_id
 from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
-from pipelines.training.sweep import sweep
-from pipelines.training.train_tokenizer import train_tokenizer
+from pipelines.training.sweep import run_sweep
+from pipelines.training.train_tokenizer import run_training
 
 # Other errors of the operating system, as of a full disk, are not mended by changing the input.
 _BAD_INPUT = (
@@ -22,8 +22,14 @@ _BAD_INPUT = (
     *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
 )
 
-_SECTIONS = {"train": "train", "tokenize": "shards", "sweep": "sweep", "report": "report"}
-"""The section of a project that says where a job's output goes."""
+_AnyJob = TrainingJob | TokenizingJob | SweepJob | ReportJob
+_SETTINGS: dict[str, type[_AnyJob]] = {
+    "train": TrainingJob,
+    "tokenize": TokenizingJob,
+    "sweep": SweepJob,
+    "report": ReportJob,
+}
+"""The class of each job's settings."""
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -58,14 +64,15 @@ def run_job(
     metrics_path = None
     try:
         project = load_project(config, overrides, command=f"tokenmill {job} --config {config}")
-        check_paths(_paths_of_workers(project, job), beam_args)
-        record.output = getattr(getattr(project, _SECTIONS[job]), "output", "")
+        settings = _SETTINGS[job].of(project)
+        check_paths(settings.worker_paths, beam_args)
+        record.output = settings.output
         record.outcome = Outcome.DONE
         if dry_run:
-            _preview(project, record, quiet=log_json)
+            _preview(settings, record, quiet=log_json)
         else:
             metrics_path = project.run.metrics
-            _run(project, beam_args, record)
+            _run(settings, beam_args, record)
     except SystemExit:
         raise
     except BaseException as error:
@@ -76,36 +83,26 @@ def run_job(
     return record.outcome
 
 
-def _run(project: Project, beam_args: Sequence[str], record: RunRecord) -> None:
-    if record.job == "train":
-        train_tokenizer(project, beam_args)
-    elif record.job == "sweep":
-        sweep(project, beam_args)
-    elif record.job == "report":
-        make_report(project, PurePath(record.config).stem)
-    else:
-        done = run_tokenizing(project, beam_args, record.run_id)
-        sources = {name: len(paths) for name, paths in asdict(done.changes).items()}
-        record.outcome = done.outcome
-        record.counts = done.manifest["counts"]
-        record.facts = {"tasks_done": done.tasks_done, "bytes_read": done.num_bytes, "sources": sources}
+def _run(settings: _AnyJob, beam_args: Sequence[str], record: RunRecord) -> None:
+    match settings:
+        case TrainingJob():
+            run_training(settings, beam_args)
+        case SweepJob():
+            run_sweep(settings, beam_args)
+        case ReportJob():
+            make_report(settings, PurePath(record.config).stem)
+        case TokenizingJob():
+            done = run_tokenizing(settings, beam_args, record.run_id)
+            sources = {name: len(paths) for name, paths in asdict(done.changes).items()}
+            record.outcome = done.outcome
+            record.counts = done.manifest["counts"]
+            record.facts = {"tasks_done": done.tasks_done, "bytes_read": done.num_bytes, "sources": sources}
 
 
-def _preview(project: Project, record: RunRecord, *, quiet: bool) -> None:
-    found = preview_tokenizing(project)
+def _preview(settings: _AnyJob, record: RunRecord, *, quiet: bool) -> None:
+    assert isinstance(settings, TokenizingJob)
+    found = preview_tokenizing(settings)
     record.outcome = Outcome.NOTHING_TO_DO if found.nothing_to_do else Outcome.DONE
     record.facts = {"dry_run": True, **found.facts}
     if not quiet:
         print("\n".join(found.lines()))
-
-
-def _paths_of_workers(project: Project, job: str) -> list[str]:
-    """Returns the paths that a job's workers read or write."""
-    paths = list(project.corpus.files)
-    if job == "train":
-        _, train = project.for_training()
-        paths.append(train.output)
-    elif job == "tokenize":
-        shards = project.for_tokenizing()
-        paths += [path for path in (shards.tokenizer, shards.output) if path]
-    return paths

@@ -20,7 +20,6 @@ from bpe_core import Tokenizer
 from pipelines import cli, jobs
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.running.outcome import Outcome
-from pipelines.settings.project import Project
 from pipelines.tokenizing.plan import Changes
 from pipelines.tokenizing.tokenize_corpus import Tokenized
 
@@ -133,22 +132,23 @@ def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest
 def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
-    seen: list[tuple[Project, Sequence[str]]] = []
+    seen: list[tuple[Any, Sequence[str]]] = []
     done = Tokenized(Outcome.DONE, 0, 0, Changes(), {"counts": {}})
-    name = {"train": "train_tokenizer", "tokenize": "run_tokenizing", "sweep": "sweep"}[job]
+    name = {"train": "run_training", "tokenize": "run_tokenizing", "sweep": "run_sweep"}[job]
 
-    def run(project: Project, beam_args: Sequence[str], run_id: str | None = None) -> Tokenized:
-        seen.append((project, beam_args))
+    def run(settings: Any, beam_args: Sequence[str], run_id: str | None = None) -> Tokenized:
+        seen.append((settings, beam_args))
         return done
 
     monkeypatch.setattr(jobs, name, run)
-    settings = ["--tokenizer.vocab_size", "300", "--run.workers=3"]
-    cli.main([job, "--config", project_file(tmp_path), *settings, "--", "--runner=SparkRunner", "--", "--x", "1"])
-    cli.main([job, *settings, "--config", project_file(tmp_path)])
-    [(project, beam_args), (again, nothing)] = seen
-    assert project.tokenizer is not None
-    assert (project.tokenizer.vocab_size, project.run.workers) == (300, 3)
-    assert again == project
+    path = project_file(tmp_path, sweep={"output": str(tmp_path / "sweep"), "num_merges": [1]})
+    overrides = ["--corpus.text_column", "body", "--run.workers=3"]
+    cli.main([job, "--config", path, *overrides, "--", "--runner=SparkRunner", "--", "--x", "1"])
+    cli.main([job, *overrides, "--config", path])
+    [(settings, beam_args), (again, nothing)] = seen
+    run_settings = settings.training.run if job == "sweep" else settings.run
+    assert (settings.corpus.text_column, run_settings.workers) == ("body", 3)
+    assert again == settings
     assert (beam_args, nothing) == (["--runner=SparkRunner", "--", "--x", "1"], [])
 
 

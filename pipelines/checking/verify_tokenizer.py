@@ -24,6 +24,7 @@ from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids, num_shared
 from pipelines.reading.documents import read_corpus
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES
+from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Corpus, Project, TokenizerSettings
 from pipelines.storage import files
 from pipelines.storage.manifest import differences, read_json
@@ -58,7 +59,7 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
     Raises:
         FileNotFoundError: there is no tokenizer, or no corpus.
     """
-    path = project.train.output if project.train else project.for_tokenizing().tokenizer
+    path = project.train.output if project.train else TokenizingJob.of(project).shards.tokenizer
     assert path is not None
     try:
         tokenizer = files.read_tokenizer(path)

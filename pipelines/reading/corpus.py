@@ -403,7 +403,7 @@ def plan_tasks(
 def group_slices(
     file_slices: Sequence[FileSlice], task_bytes: int | None = None, shuffle_seed: int | None = None
 ) -> list[Task]:
-    """Divides file_slices into tasks; see `plan_tasks`."""
+    """Divides file slices into tasks; see `plan_tasks`."""
     ordered = sorted(
         file_slices, key=lambda file_slice: place_order(shuffle_seed, file_slice.path, file_slice.first_row)
     )

@@ -42,7 +42,7 @@ _PART_BYTES = 512 << 20
 
 
 class Hashes(NamedTuple):
-    """A task's file of hashes, and for each of the task's file_slices the place of its file among all files."""
+    """A task's file of hashes, and for each of the task's file slices the place of its file among all files."""
 
     name: str
     ranks: tuple[int, ...]

@@ -19,7 +19,8 @@ from pipelines.reading.corpus import find_files, plan_tasks
 from pipelines.reading.documents import read_task
 from pipelines.report.figures import Figure, Material, TrainingData, make_figures
 from pipelines.report.page import render
-from pipelines.settings.project import Corpus, Project, Report
+from pipelines.settings.jobs import ReportJob
+from pipelines.settings.project import Corpus, Report
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, REPORT_DATA, REPORT_PAGE, TEMPORARY_FOLDER, TOKEN_COUNTS
@@ -34,8 +35,8 @@ _LOOKED_AT = 20  # documents to choose a sample from
 _console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
-def make_report(project: Project, name: str) -> str:
-    """Writes the report of a project's tokenizer into `report.output`; returns the path of the HTML file.
+def make_report(job: ReportJob, name: str) -> str:
+    """Writes the report of a tokenizer into `report.output`; returns the path of the HTML file.
 
     `name` is what the page calls the tokenizer.
 
@@ -44,12 +45,12 @@ def make_report(project: Project, name: str) -> str:
         ValueError: the section `report` is missing.
     """
     _check_installed()
-    settings = project.for_report()
+    settings = job.report
     tokenizer = files.read_tokenizer(settings.tokenizer or "")
-    material = _material(tokenizer, project, settings)
+    material = _material(tokenizer, job)
     figures = make_figures(tokenizer, material)
     facts = _facts(tokenizer, name)
-    page = render(tokenizer, facts, figures, _samples(project.corpus, settings), material.merge_counts)
+    page = render(tokenizer, facts, figures, _samples(job.corpus, settings), material.merge_counts)
     _write_tables(settings.output, facts, figures)
     path = files.join(settings.output, REPORT_PAGE)
     files.write_text(path, page)
@@ -99,13 +100,14 @@ def _facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
     }
 
 
-def _material(tokenizer: Tokenizer, project: Project, settings: Report) -> Material:
+def _material(tokenizer: Tokenizer, job: ReportJob) -> Material:
+    settings = job.report
     return Material(
-        merge_counts=_merge_counts(tokenizer, project, settings),
+        merge_counts=_merge_counts(tokenizer, job),
         words=settings.words,
         sweep=_content(settings.sweep),
         audit=_content(settings.audit),
-        training_data=_training_data(tokenizer, project.shards.output if project.shards else None),
+        training_data=_training_data(tokenizer, job.shards.output if job.shards else None),
     )
 
 
@@ -114,14 +116,14 @@ def _content(path: str | None) -> dict[str, Any]:
     return (read_json(path) if path else None) or {}
 
 
-def _merge_counts(tokenizer: Tokenizer, project: Project, settings: Report) -> list[int] | None:
+def _merge_counts(tokenizer: Tokenizer, job: ReportJob) -> list[int] | None:
     """Returns how often each pair occurred when it was merged: as job 1 wrote it down, or over its word counts."""
-    folder = settings.tokenizer or ""
+    folder = job.report.tokenizer or ""
     manifest = (None if folder.endswith(".json") else read_json(files.join(folder, MANIFEST))) or {}
     counts = manifest.get("merges", {}).get("counts", [])
     if manifest and len(counts) == len(tokenizer.merges):
         return list(counts)
-    counts_folder = project.train and project.train.counts_folder
+    counts_folder = job.train and job.train.counts_folder
     if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
         return None
     cut_as = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})

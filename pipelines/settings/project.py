@@ -1,6 +1,5 @@
 """The settings of one corpus project, for both jobs: what they are, what they default to, what contradicts what."""
 
-import itertools
 import os
 from typing import Annotated, Any, Literal, Self
 
@@ -14,7 +13,7 @@ from bpe_core.merging.loop import Ties
 from bpe_core.merging.merges import check_settings
 from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
 from pipelines.storage import files
-from pipelines.storage.output_files import ROW_COLUMNS, SWEEP_TOKENIZER_FOLDER, WORD_COUNTS_FOLDER
+from pipelines.storage.output_files import ROW_COLUMNS, WORD_COUNTS_FOLDER
 
 Format = Literal["auto", "parquet", "jsonl", "text"]
 Sample = Literal["known-answers", "python-stdlib"]
@@ -159,7 +158,7 @@ class TokenizerSettings(_Group):
         return make_pre_tokenizer(self.kind, self.pattern, self.unicode, self.lowercase)
 
 
-_LEARNED_BY = {"vocab_size", "num_merges", "ties", "min_frequency", "max_token_length", "whole_characters"}
+LEARNING_SETTINGS = {"vocab_size", "num_merges", "ties", "min_frequency", "max_token_length", "whole_characters"}
 """The settings of a tokenizer that say how merges are learned, and not what its files hold."""
 
 
@@ -402,69 +401,6 @@ class Project(BaseSettings):
         """Setting -> folder of each output that must be apart from the others and from the corpus."""
         sections = {"train": self.train, "shards": self.shards, "sweep": self.sweep}
         return {f"{name}.output": section.output for name, section in sections.items() if section}
-
-    def _check_outputs(self) -> None:
-        for (name, folder), (other, same) in itertools.combinations(self.outputs.items(), 2):
-            if os.path.normpath(folder) == os.path.normpath(same):
-                raise ValueError(f"{name} and {other} are both {folder!r}; give each a folder of its own")
-
-    def for_training(self) -> tuple[TokenizerSettings, Train]:
-        """Returns the sections that job 1 needs; raises ValueError where one is missing, or outputs are the same."""
-        self._check_outputs()
-        if self.tokenizer is None or self.train is None:
-            missing = "tokenizer" if self.tokenizer is None else "train"
-            raise ValueError(f"the section {missing!r} is missing; training needs tokenizer: and train:")
-        taken = sorted(self.tokenizer.model_fields_set - _LEARNED_BY)
-        if self.train.start_from is not None and taken:
-            raise ValueError(
-                f"tokenizer.{taken[0]} is given, and train.start_from names a tokenizer that has its own; remove one "
-                f"of the two. With start_from there may be {', '.join(sorted(_LEARNED_BY))}"
-            )
-        return self.tokenizer, self.train
-
-    def for_tokenizing(self) -> Shards:
-        """Returns the section that job 2 needs, with its tokenizer named.
-
-        Raises:
-            ValueError: one of the two is missing, or outputs are the same.
-        """
-        self._check_outputs()
-        if self.shards is None:
-            raise ValueError("the section 'shards' is missing; tokenizing needs at least shards.output")
-        if self.shards.tokenizer is None:
-            if self.train is None:
-                raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or file")
-            return self.shards.model_copy(update={"tokenizer": self.train.output})
-        return self.shards
-
-    def for_sweeping(self) -> tuple["Project", Sweep]:
-        """Returns the project that trains the largest size of the sweep into the sweep's folder, and its section.
-
-        Raises:
-            ValueError: a section is missing, or a size is too small for the bytes and special tokens.
-        """
-        if self.tokenizer is None or self.sweep is None:
-            missing = "tokenizer" if self.tokenizer is None else "sweep"
-            raise ValueError(f"the section {missing!r} is missing; a sweep needs tokenizer: and sweep:")
-        given, means = ("num_merges", "num_merges") if self.sweep.num_merges else ("vocab_sizes", "vocab_size")
-        try:
-            self.tokenizer.resized(**{means: self.sweep.sizes[0]})  # Else only measuring would refuse the smallest.
-            largest = self.tokenizer.resized(**{means: self.sweep.sizes[-1]})
-        except ValueError as error:
-            raise ValueError(f"sweep.{given}: {error}") from error
-        output = files.join(self.sweep.output, SWEEP_TOKENIZER_FOLDER)
-        train = self.train.model_copy(update={"output": output}) if self.train else Train(output=output)
-        return self.model_copy(update={"tokenizer": largest, "train": train}), self.sweep
-
-    def for_report(self) -> Report:
-        """Returns the section of the report, with its tokenizer named; raises ValueError where that is missing."""
-        if self.report is None:
-            raise ValueError("the section 'report' is missing; a report needs at least report.output")
-        if self.report.tokenizer is None:
-            if self.train is None:
-                raise ValueError("report.tokenizer is missing: name a tokenizer's folder or tokenizer.json")
-            return self.report.model_copy(update={"tokenizer": self.train.output})
-        return self.report
 
     @classmethod
     def settings_customise_sources(

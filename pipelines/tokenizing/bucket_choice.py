@@ -19,7 +19,8 @@ from pipelines.reading.deduplicate import LeftOut, find_duplicates, task_name
 from pipelines.reading.documents import read_task
 from pipelines.reading.mixing import repeat_by_weight
 from pipelines.running.runners import run_pipeline
-from pipelines.settings.project import BucketChoice, Corpus, Project, Shards
+from pipelines.settings.jobs import TokenizingJob
+from pipelines.settings.project import BucketChoice, Corpus, Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json, write_json
 from pipelines.storage.output_files import TEMPORARY_FOLDER
@@ -98,31 +99,30 @@ def describe_choice(num_rows: Int64s, choice: BucketChoice) -> dict[str, Any]:
     }
 
 
-def choose_buckets(
-    project: Project, settings: Shards, sources: Sequence[SourceFile], beam_args: Sequence[str] = ()
-) -> dict[str, Any]:
+def choose_buckets(job: TokenizingJob, sources: Sequence[SourceFile], beam_args: Sequence[str] = ()) -> dict[str, Any]:
     """Reads and encodes a corpus to choose bucket lengths for its rows; returns what `describe_choice` does.
 
     Raises:
         PipelineError: see `read_task`.
     """
+    settings = job.shards
     assert settings.buckets is not None
     folder = files.join(settings.output, TEMPORARY_FOLDER, f"lengths-{uuid.uuid4().hex}")
     tasks = plan_tasks(sources, settings.task_bytes)
-    if project.corpus.deduplicate == "exact":
+    if job.corpus.deduplicate == "exact":
         find_duplicates(
             {task_name(task): task for task in tasks},
             {source.path: source.fingerprint for source in sources},
-            project.corpus,
+            job.corpus,
             read_job_tokenizer(settings).pre_tokenizer,
             folder,
-            project.run,
+            job.run,
             carry=settings.carry,
             beam_args=beam_args,
         )
     path = files.join(folder, "lengths.json")
-    counting = CountLengths(project.corpus, settings, folder)
-    run_pipeline(lambda p: write_lengths(p, tasks, counting, path), project.run, beam_args)
+    counting = CountLengths(job.corpus, settings, folder)
+    run_pipeline(lambda p: write_lengths(p, tasks, counting, path), job.run, beam_args)
     num_rows = np.array(read_json(path), np.int64)
     files.delete(folder)
     return describe_choice(num_rows, settings.buckets)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import Task
 from pipelines.reading.documents import read_task
-from pipelines.settings.project import Corpus, Shards
+from pipelines.settings.jobs import TokenizingJob
 from pipelines.tokenizing.plan import Changes, Plan
 
 _SAMPLED_TASKS = 8
@@ -61,7 +61,7 @@ class Preview:
                 yield f"    and {len(paths) - _SHOWN:,} more"
 
 
-def preview(plan: Plan, settings: Shards, corpus: Corpus, tokenizer: Tokenizer) -> Preview:
+def preview(plan: Plan, job: TokenizingJob, tokenizer: Tokenizer) -> Preview:
     """Returns what the plan asks for; reads a sample of the text where no finished task tells what comes of it."""
     todo = plan.todo
     num_bytes = sum(_bytes_of(task) for task in todo.values())
@@ -72,11 +72,11 @@ def preview(plan: Plan, settings: Shards, corpus: Corpus, tokenizer: Tokenizer) 
         read = sum(_bytes_of(plan.task(name)) for name in done)
         how = f"the {len(done):,} tasks that are finished"
     else:
-        tokens, disk, read = _sample(list(todo.values()), settings, corpus, tokenizer)
+        tokens, disk, read = _sample(list(todo.values()), job, tokenizer)
         how = f"a sample of {read / 1e6:,.2f} MB"
     share = num_bytes / max(1, read)
     return Preview(
-        settings.output,
+        job.shards.output,
         len(todo),
         len(plan.entries),
         plan.num_removed,
@@ -93,11 +93,12 @@ def _bytes_of(task: Task) -> int:
     return sum(file_slice.num_bytes for file_slice in task)
 
 
-def _sample(tasks: Sequence[Task], settings: Shards, corpus: Corpus, tokenizer: Tokenizer) -> tuple[int, int, int]:
+def _sample(tasks: Sequence[Task], job: TokenizingJob, tokenizer: Tokenizer) -> tuple[int, int, int]:
     """Returns tokens, bytes of shards and bytes of text of the first documents of some tasks, evenly spread."""
+    settings = job.shards
     tokens = disk = read = 0
     for index in sorted({len(tasks) * n // _SAMPLED_TASKS for n in range(_SAMPLED_TASKS)} if tasks else ()):
-        batches = read_task(tasks[index], corpus, Counter())
+        batches = read_task(tasks[index], job.corpus, Counter())
         batch = next(batches, None)
         if batch is None or not len(batch.texts):
             continue

@@ -23,6 +23,7 @@ from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
 from pipelines.running.outcome import Outcome
 from pipelines.running.runners import run_pipeline
+from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Corpus, Project, Shards
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
@@ -70,10 +71,10 @@ class Tokenized:
 
 def tokenize_corpus(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     """Runs job 2 and returns its manifest, which then stands in `shards.output`; see `run_tokenizing`."""
-    return run_tokenizing(project, beam_args).manifest
+    return run_tokenizing(TokenizingJob.of(project), beam_args).manifest
 
 
-def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str | None = None) -> Tokenized:
+def run_tokenizing(job: TokenizingJob, beam_args: Sequence[str] = (), run_id: str | None = None) -> Tokenized:
     """Runs job 2: does the tasks that are not finished yet, and writes the manifest.
 
     `pipelines.tokenizing.plan` says what becomes of new, changed and removed source files; nothing of it goes by time
@@ -84,53 +85,44 @@ def run_tokenizing(project: Project, beam_args: Sequence[str] = (), run_id: str 
         LockLostError: another run took this one for dead.
         ValueError: the tokenizer lacks a token that the settings ask for; see also `make_plan`.
     """
-    settings = project.for_tokenizing()
+    output = job.shards.output
     files.use_flags(beam_args)
-    tokenizer = read_job_tokenizer(settings)
-    with OutputLock(settings.output, run_id or new_run_id(), project.run.lock_seconds) as lock:
+    tokenizer = read_job_tokenizer(job.shards)
+    with OutputLock(output, run_id or new_run_id(), job.run.lock_seconds) as lock:
         for claim in lock.taken_over:
-            _console.print(f"{settings.output}: removed the lock of a dead run, {claim}")
-        return _tokenize(project, settings, tokenizer, beam_args, lock)
+            _console.print(f"{output}: removed the lock of a dead run, {claim}")
+        return _tokenize(job, tokenizer, beam_args, lock)
 
 
-def preview_tokenizing(project: Project) -> Preview:
+def preview_tokenizing(job: TokenizingJob) -> Preview:
     """Returns what `run_tokenizing` would do now; writes nothing, takes no lock, and chooses no buckets."""
-    settings = project.for_tokenizing()
-    tokenizer = read_job_tokenizer(settings)
-    sources = find_files(project.corpus, project.outputs)
-    plan = _plan(
-        project,
-        settings,
-        _row_format(settings, tokenizer, sources),
-        tokenizer,
-        sources,
-        _recorded_choice(project, settings),
-    )
-    return preview(plan, settings, project.corpus, tokenizer)
+    tokenizer = read_job_tokenizer(job.shards)
+    sources = find_files(job.corpus, job.outputs)
+    row_format = _row_format(job.shards, tokenizer, sources)
+    plan = _plan(job, row_format, tokenizer, sources, _recorded_choice(job))
+    return preview(plan, job, tokenizer)
 
 
-def _tokenize(
-    project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock
-) -> Tokenized:
-    output = settings.output
-    sources = find_files(project.corpus, project.outputs)
+def _tokenize(job: TokenizingJob, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock) -> Tokenized:
+    settings, output = job.shards, job.shards.output
+    sources = find_files(job.corpus, job.outputs)
     row_format = _row_format(settings, tokenizer, sources)
-    choice = _choose_buckets(project, settings, sources, beam_args) if settings.buckets else None
-    plan = _plan(project, settings, row_format, tokenizer, sources, choice)
+    choice = _choose_buckets(job, sources, beam_args) if settings.buckets else None
+    plan = _plan(job, row_format, tokenizer, sources, choice)
     _show_changes(plan.changes, settings)
     if plan.finished and plan.manifest:
         _console.print(f"nothing to do: {output} is finished, and its corpus, tokenizer and settings are the same")
         return Tokenized(Outcome.NOTHING_TO_DO, 0, 0, plan.changes, plan.manifest)
     if choice is not None:
         row_format = replace(row_format, settings=with_chosen_buckets(settings, choice))
-    if project.run.overwrite:
+    if job.run.overwrite:
         _delete_output(output)
     files.delete(files.join(output, SUCCESS), files.join(output, TEMPORARY_FOLDER))
     write_plan(plan, output)
     delete_strays(output, plan)
     duplicates = None
-    if project.corpus.deduplicate == "exact":
-        duplicates = _find_duplicates(plan, project, settings, tokenizer, beam_args)
+    if job.corpus.deduplicate == "exact":
+        duplicates = _find_duplicates(plan, job, tokenizer, beam_args)
         # A task is done again when other documents of it are left out now: the first of them has gone with its file.
         left_out = duplicates.by_task
         kept = {name: entry for name, entry in plan.entries.items() if entry["left_out"] == left_out[name]}
@@ -138,25 +130,24 @@ def _tokenize(
     todo = plan.todo
     tasks = [(name, plan.keys[name], task) for name, task in todo.items()]
     started = time.perf_counter()
-    tokenize = TokenizeTasks(project.corpus, row_format)
+    tokenize = TokenizeTasks(job.corpus, row_format)
     if tasks:
-        with _shown_progress(project.run.progress, output, todo):
+        with _shown_progress(job.run.progress, output, todo):
             run_pipeline(
                 lambda p: (
                     p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize
                 ),
-                project.run,
+                job.run,
                 beam_args,
             )
-    manifest = _finish(output, plan, project.corpus, duplicates, _vocabulary(tokenizer, row_format), lock)
+    manifest = _finish(output, plan, job.corpus, duplicates, _vocabulary(tokenizer, row_format), lock)
     num_bytes = sum(file_slice.num_bytes for task in todo.values() for file_slice in task)
     _show_summary(manifest, num_bytes, time.perf_counter() - started)
     return Tokenized(Outcome.DONE, len(tasks), num_bytes, plan.changes, manifest)
 
 
 def _plan(
-    project: Project,
-    settings: Shards,
+    job: TokenizingJob,
     row_format: RowFormat,
     tokenizer: Tokenizer,
     sources: Sequence[SourceFile],
@@ -164,13 +155,13 @@ def _plan(
 ) -> Plan:
     identity: dict[str, Any] = {
         "tokenizer": tokenizer.fingerprint,
-        "settings": _settings(project, settings, row_format),
+        "settings": _settings(job, row_format),
     }
     if choice is not None:
         identity["bucket_choice"] = choice
-    if files.exists(files.join(settings.output, TOKENIZER_FILE)):
-        raise ValueError(f"{settings.output} holds a tokenizer; choose another shards.output, for the shards alone")
-    return make_plan(settings, identity, sources, anew=project.run.overwrite)
+    if files.exists(files.join(job.shards.output, TOKENIZER_FILE)):
+        raise ValueError(f"{job.shards.output} holds a tokenizer; choose another shards.output, for the shards alone")
+    return make_plan(job.shards, identity, sources, anew=job.run.overwrite)
 
 
 def _vocabulary(tokenizer: Tokenizer, row_format: RowFormat) -> dict[str, int]:
@@ -178,19 +169,17 @@ def _vocabulary(tokenizer: Tokenizer, row_format: RowFormat) -> dict[str, int]:
     return {"size": tokenizer.vocab_size, "pad_id": row_format.pad_id}
 
 
-def _find_duplicates(
-    plan: Plan, project: Project, settings: Shards, tokenizer: Tokenizer, beam_args: Sequence[str]
-) -> Duplicates:
+def _find_duplicates(plan: Plan, job: TokenizingJob, tokenizer: Tokenizer, beam_args: Sequence[str]) -> Duplicates:
     """Also over the tasks that are done: of a document in old and in new files, the old one stays."""
     with _console.status("looking for duplicates"):
         return find_duplicates(
             {name: plan.task(name) for name in sorted(plan.keys)},
             {path: source["fingerprint"] for path, source in plan.content["inputs"].items()},
-            project.corpus,
+            job.corpus,
             tokenizer.pre_tokenizer,
-            files.join(settings.output, DUPLICATES_FOLDER),
-            project.run,
-            carry=settings.carry,
+            files.join(job.shards.output, DUPLICATES_FOLDER),
+            job.run,
+            carry=job.shards.carry,
             beam_args=beam_args,
         )
 
@@ -224,35 +213,33 @@ def _row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[Source
     return RowFormat(settings, carried_schema(sources, settings.carry), pad_id)
 
 
-def _settings(project: Project, settings: Shards, row_format: RowFormat) -> dict[str, Any]:
+def _settings(job: TokenizingJob, row_format: RowFormat) -> dict[str, Any]:
     """The settings that the shards depend on: not where they go, nor where the tokenizer came from."""
     left = ("files", "sample", "weights")
-    elsewhere = {*_NOT_IN_ROWS, *(("bucket_lengths",) if settings.buckets or settings.row_length else ())}
+    elsewhere = {*_NOT_IN_ROWS, *(("bucket_lengths",) if job.shards.buckets or job.shards.row_length else ())}
     return {
-        "corpus": {name: value for name, value in project.corpus.identity.items() if name not in left},
-        "shards": settings.model_dump(mode="json", exclude=elsewhere),
+        "corpus": {name: value for name, value in job.corpus.identity.items() if name not in left},
+        "shards": job.shards.model_dump(mode="json", exclude=elsewhere),
         "carried": {field.name: str(field.type) for field in row_format.carried},
     }
 
 
-def _recorded_choice(project: Project, settings: Shards) -> dict[str, Any] | None:
+def _recorded_choice(job: TokenizingJob) -> dict[str, Any] | None:
     """Returns the bucket lengths that an earlier run on this output chose."""
-    if project.run.overwrite or settings.buckets is None:
+    if job.run.overwrite or job.shards.buckets is None:
         return None
-    plan, _ = read_or_damaged(files.join(settings.output, PLAN), PLAN_FIELDS)
+    plan, _ = read_or_damaged(files.join(job.shards.output, PLAN), PLAN_FIELDS)
     return plan.get("bucket_choice") if plan else None
 
 
-def _choose_buckets(
-    project: Project, settings: Shards, sources: Sequence[SourceFile], beam_args: Sequence[str]
-) -> dict[str, Any]:
+def _choose_buckets(job: TokenizingJob, sources: Sequence[SourceFile], beam_args: Sequence[str]) -> dict[str, Any]:
     """Returns the bucket lengths that an earlier run on this output chose, or chooses them for the files there are."""
-    recorded = _recorded_choice(project, settings)
+    recorded = _recorded_choice(job)
     if recorded is not None:
         _console.print(f"buckets {recorded['bucket_lengths']}, as the first run on this output chose them")
         return recorded
     with _console.status("counting the lengths of rows, to choose buckets"):
-        chosen = choose_buckets(project, settings, sources, beam_args)
+        chosen = choose_buckets(job, sources, beam_args)
     _console.print(f"buckets {chosen['bucket_lengths']}, chosen for {chosen['rows']:,} rows")
     return chosen
 

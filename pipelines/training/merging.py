@@ -13,14 +13,15 @@ from bpe_core.encoding.model import list_special_tokens, pairs_to_resume_from, s
 from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.tokenizer import Tokenizer
-from pipelines.settings.project import Project, TokenizerSettings, Train
+from pipelines.settings.jobs import TrainingJob
+from pipelines.settings.project import TokenizerSettings, Train
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint, read_json, write_json
 from pipelines.storage.output_files import CHECKPOINT
 
 
 def learn(
-    project: Project, start: Tokenizer | None, word_counts: pa.Table, *, identity: str, console: Console
+    job: TrainingJob, start: Tokenizer | None, word_counts: pa.Table, *, identity: str, console: Console
 ) -> Merges:
     """Returns the merges of word counts; keeps a checkpoint of them in `train.output` while it learns.
 
@@ -32,7 +33,7 @@ def learn(
     Raises:
         ValueError: `start` has more merges than are asked for; as `learn_merges`.
     """
-    settings, train = project.for_training()
+    settings, train = job.tokenizer, job.train
     first = pairs_to_resume_from(start.model).ravel().tolist() if start else []
     vocab_size = _vocab_size(settings, train, start)
     checkpoint = _Checkpoint(files.join(train.output, CHECKPOINT), identity)
@@ -42,7 +43,7 @@ def learn(
     else:
         done = first
     started = time.perf_counter()
-    with _bar(console, shown=project.run.progress) as bar:
+    with _bar(console, shown=job.run.progress) as bar:
         merges = learn_merges(
             word_counts,
             num_merges=settings.num_merges,

@@ -27,11 +27,12 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
+from pipelines.settings.jobs import SweepJob
 from pipelines.settings.project import Corpus, Project, Sweep
 from pipelines.storage import files
 from pipelines.storage.manifest import write_json
 from pipelines.storage.output_files import SWEEP_LANGUAGES, SWEEP_RESULT, SWEEP_SIZES, TEMPORARY_FOLDER
-from pipelines.training.train_tokenizer import train_tokenizer
+from pipelines.training.train_tokenizer import run_training
 
 ALL_LANGUAGES = "all"
 """The language of every document where no column names it."""
@@ -54,16 +55,21 @@ def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         ValueError: settings that contradict each other or the corpus; as job 1.
     """
-    training, settings = project.for_sweeping()
+    return run_sweep(SweepJob.of(project), beam_args)
+
+
+def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs a sweep; see `sweep`."""
+    settings = job.sweep
     files.use_flags(beam_args)
-    sources = find_files(project.corpus, project.outputs, with_fingerprints=False)
+    sources = find_files(job.corpus, job.outputs, with_fingerprints=False)
     # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
     with _console.status("counting the words of the sample"):
-        sample = read_sample(sources, project.corpus, training.for_training()[0].pre_tokenizer, settings)
+        sample = read_sample(sources, job.corpus, job.training.tokenizer.pre_tokenizer, settings)
     if settings.reference_language is not None:
         sample.text_of(settings.reference_language)
-    largest = train_tokenizer(training, beam_args)
+    largest = run_training(job.training, beam_args)
     lengths, not_reached = _prefix_lengths(largest, settings)
     sizes = []
     for num_merges in lengths:

@@ -14,6 +14,7 @@ from pipelines.reading.corpus import SourceFile, Task, find_files, plan_tasks
 from pipelines.reading.deduplicate import delete_hashes, find_duplicates, task_name
 from pipelines.reading.fingerprints import sha256
 from pipelines.running.runners import run_pipeline
+from pipelines.settings.jobs import TrainingJob
 from pipelines.settings.project import Project, TokenizerSettings, Train
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
@@ -42,28 +43,33 @@ def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenize
         LockLostError: another run took this one for dead.
         ValueError: the output holds the result of another corpus or other settings, or there is nothing to train on.
     """
-    _, train = project.for_training()
+    return run_training(TrainingJob.of(project), beam_args)
+
+
+def run_training(job: TrainingJob, beam_args: Sequence[str] = ()) -> Tokenizer:
+    """Runs job 1; see `train_tokenizer`."""
+    output = job.train.output
     files.use_flags(beam_args)
-    if files.exists(files.join(train.output, PLAN)):
-        raise ValueError(f"{train.output} holds training shards; choose another train.output, for the tokenizer alone")
-    with OutputLock(train.output, new_run_id(), project.run.lock_seconds) as lock:
+    if files.exists(files.join(output, PLAN)):
+        raise ValueError(f"{output} holds training shards; choose another train.output, for the tokenizer alone")
+    with OutputLock(output, new_run_id(), job.run.lock_seconds) as lock:
         for claim in lock.taken_over:
-            _console.print(f"{train.output}: removed the lock of a dead run, {claim}")
-        return _train(project, beam_args, lock)
+            _console.print(f"{output}: removed the lock of a dead run, {claim}")
+        return _train(job, beam_args, lock)
 
 
-def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
-    settings, train = project.for_training()
+def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
+    settings, train = job.tokenizer, job.train
     counts_folder = train.counts_folder
-    sources = [] if train.from_counts else find_files(project.corpus, project.outputs)
+    sources = [] if train.from_counts else find_files(job.corpus, job.outputs)
     start = files.read_tokenizer(train.start_from) if train.start_from else None
     pre_tokenizer = start.pre_tokenizer if start else settings.pre_tokenizer
     identity = {
-        "settings": _settings(project),
+        "settings": _settings(job),
         "inputs": _inputs(sources) or _given_counts(pre_tokenizer, counts_folder),
         **({"start_from": start.fingerprint} if start else {}),
     }
-    if project.run.overwrite:
+    if job.run.overwrite:
         _delete_output(train)
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
@@ -72,13 +78,13 @@ def _train(project: Project, beam_args: Sequence[str], lock: OutputLock) -> Toke
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return tokenizer
     if not train.from_counts:
-        _count(project, pre_tokenizer, sources, counts_folder, beam_args)
+        _count(job, pre_tokenizer, sources, counts_folder, beam_args)
     word_counts, pruned = read_word_counts(counts_folder, train.min_count)
     if word_counts.num_rows == 0:
         raise ValueError(
             f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
         )
-    merges = learn(project, start, word_counts, identity=fingerprint(identity), console=_console)
+    merges = learn(job, start, word_counts, identity=fingerprint(identity), console=_console)
     tokenizer = _numbered(merges, start, settings, pre_tokenizer)
     lock.check()
     files.write_tokenizer(train.output, tokenizer)
@@ -126,10 +132,13 @@ def _delete_output(train: Train) -> None:
     files.delete(*(files.join(train.output, name) for name in names))
 
 
-def _settings(project: Project) -> dict[str, Any]:
+def _settings(job: TrainingJob) -> dict[str, Any]:
     """The settings that the output depends on: not where it goes, nor how the job runs."""
-    content = project.model_dump(mode="json", include={"tokenizer", "train"})
-    content["corpus"] = project.corpus.identity
+    content = {
+        "tokenizer": job.tokenizer.model_dump(mode="json"),
+        "train": job.train.model_dump(mode="json"),
+        "corpus": job.corpus.identity,
+    }
     for name in ("output", "checkpoint_seconds", "from_counts", "start_from"):
         content["train"].pop(name)
     return content
@@ -175,12 +184,12 @@ def _refuse_changes(output: str, before: dict[str, Any], now: dict[str, Any]) ->
 
 
 def _count(
-    project: Project, pre_tokenizer: PreTokenizer, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
+    job: TrainingJob, pre_tokenizer: PreTokenizer, sources: Sequence[SourceFile], folder: str, beam_args: Sequence[str]
 ) -> None:
     """Counts the corpus into `folder`, unless that was done before."""
-    _, train = project.for_training()
+    train = job.train
     identity = {
-        "corpus": project.corpus.identity,
+        "corpus": job.corpus.identity,
         "words": _to_json(pre_tokenizer),
         "num_partitions": train.num_partitions,
         "inputs": _inputs(sources),
@@ -193,14 +202,14 @@ def _count(
     files.delete(folder)
     tasks = plan_tasks(sources)
     size = sum(source.num_bytes for source in sources)
-    counting = CountWords(project.corpus, pre_tokenizer, train.num_partitions, folder)
+    counting = CountWords(job.corpus, pre_tokenizer, train.num_partitions, folder)
     started = time.perf_counter()
     duplicates = None
-    if project.corpus.deduplicate == "exact":
-        duplicates = _find_duplicates(project, pre_tokenizer, sources, tasks, folder, beam_args)
+    if job.corpus.deduplicate == "exact":
+        duplicates = _find_duplicates(job, pre_tokenizer, sources, tasks, folder, beam_args)
     with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
-        run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), project.run, beam_args)
-    totals = finish_word_counts(folder, identity, project.corpus, duplicates)
+        run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), job.run, beam_args)
+    totals = finish_word_counts(folder, identity, job.corpus, duplicates)
     seconds = time.perf_counter() - started
     _console.print(
         f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "
@@ -209,7 +218,7 @@ def _count(
 
 
 def _find_duplicates(
-    project: Project,
+    job: TrainingJob,
     pre_tokenizer: PreTokenizer,
     sources: Sequence[SourceFile],
     tasks: Sequence[Task],
@@ -222,7 +231,7 @@ def _find_duplicates(
     duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
     with _console.status("looking for duplicates"):
         duplicates = find_duplicates(
-            by_name, fingerprints, project.corpus, pre_tokenizer, duplicates_folder, project.run, beam_args=beam_args
+            by_name, fingerprints, job.corpus, pre_tokenizer, duplicates_folder, job.run, beam_args=beam_args
         )
     delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
     return duplicates.content()

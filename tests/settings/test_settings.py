@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from pipelines.settings.jobs import SweepJob, TokenizingJob, TrainingJob
 from pipelines.settings.project import Corpus, Project, Report, Run, Shards, Sweep, TokenizerSettings, Train
 from pipelines.settings.project_file import load_project
 from pipelines.storage.manifest import read_json, write_json
@@ -231,7 +232,7 @@ def test_the_command_line_wins_over_the_environment_and_both_over_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def vocab_size(*overrides: str) -> int | None:
-        return load_project(path, overrides).for_training()[0].vocab_size
+        return TrainingJob.of(load_project(path, overrides)).tokenizer.vocab_size
 
     path = settings_file(tmp_path, tokenizer={"vocab_size": 300}, train={"output": "o"})
     assert vocab_size() == 300
@@ -332,35 +333,36 @@ def test_settings_cannot_be_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_files_in_configs_are_whole_projects(path: Path) -> None:
     project = load_project(str(path))
-    tokenizer, train = project.for_training()
-    assert tokenizer == project.tokenizer
-    assert train.output == f"build/{path.stem}/tokenizer"
-    assert project.for_tokenizing().output == f"build/{path.stem}/shards"
-    training, sweep = project.for_sweeping()
+    training = TrainingJob.of(project)
+    assert training.tokenizer == project.tokenizer
+    assert training.output == f"build/{path.stem}/tokenizer"
+    assert TokenizingJob.of(project).output == f"build/{path.stem}/shards"
+    sweep = SweepJob.of(project)
     assert sweep.output == f"build/{path.stem}/sweep"
-    assert training.for_training()[1].output == f"build/{path.stem}/sweep/tokenizer"
+    assert sweep.training.output == f"build/{path.stem}/sweep/tokenizer"
 
 
 def test_training_needs_a_tokenizer_and_a_folder_for_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the section 'tokenizer' is missing; training needs tokenizer: and train:"):
-        load_project(settings_file(tmp_path, train={"output": "o"})).for_training()
+        TrainingJob.of(load_project(settings_file(tmp_path, train={"output": "o"})))
     with pytest.raises(ValueError, match="the section 'train' is missing; training needs tokenizer: and train:"):
-        load_project(settings_file(tmp_path, tokenizer={"num_merges": 1})).for_training()
+        TrainingJob.of(load_project(settings_file(tmp_path, tokenizer={"num_merges": 1})))
     project = load_project(settings_file(tmp_path, tokenizer={"num_merges": 1}, train={"output": "o"}))
-    assert project.for_training() == (TokenizerSettings(num_merges=1), Train(output="o"))
+    job = TrainingJob.of(project)
+    assert (job.tokenizer, job.train) == (TokenizerSettings(num_merges=1), Train(output="o"))
 
 
 def test_tokenizing_needs_a_folder_and_a_tokenizer_which_may_be_the_one_that_is_trained(tmp_path: Path) -> None:
-    def for_tokenizing(**sections: Any) -> Shards:
-        return load_project(settings_file(tmp_path, **sections)).for_tokenizing()
+    def shards_of(**sections: Any) -> Shards:
+        return TokenizingJob.of(load_project(settings_file(tmp_path, **sections))).shards
 
     with pytest.raises(ValueError, match=r"the section 'shards' is missing; tokenizing needs at least shards\.output"):
-        for_tokenizing(train={"output": "trained"})
+        shards_of(train={"output": "trained"})
     with pytest.raises(ValueError, match=r"shards\.tokenizer is missing: name a tokenizer's folder or file"):
-        for_tokenizing(shards={"output": "o"})
-    assert for_tokenizing(shards={"output": "o"}, train={"output": "trained"}).tokenizer == "trained"
+        shards_of(shards={"output": "o"})
+    assert shards_of(shards={"output": "o"}, train={"output": "trained"}).tokenizer == "trained"
     shards = {"output": "o", "tokenizer": "given"}
-    assert for_tokenizing(shards=shards, train={"output": "trained"}).tokenizer == "given"
+    assert shards_of(shards=shards, train={"output": "trained"}).tokenizer == "given"
 
 
 @pytest.mark.parametrize(
@@ -389,27 +391,30 @@ def test_sweep_settings_that_contradict_each_other_are_refused(
 
 
 def test_sweeping_trains_the_largest_size_in_its_own_folder(tmp_path: Path) -> None:
-    def for_sweeping(**sections: Any) -> tuple[Project, Sweep]:
-        return load_project(settings_file(tmp_path, **sections)).for_sweeping()
+    def sweep_job(**sections: Any) -> SweepJob:
+        return SweepJob.of(load_project(settings_file(tmp_path, **sections)))
 
     tokenizer = {"num_merges": 5, "special_tokens": {"eos": "<a>"}, "lowercase": True}
-    training, sweep = for_sweeping(
+    job = sweep_job(
         tokenizer=tokenizer, train={"output": "t", "min_count": 7}, sweep={"output": "o", "vocab_sizes": [300, 400]}
     )
-    assert sweep == Sweep(output="o", vocab_sizes=(300, 400))
-    assert training.for_training() == (
+    assert job.sweep == Sweep(output="o", vocab_sizes=(300, 400))
+    assert (job.training.tokenizer, job.training.train) == (
         TokenizerSettings(vocab_size=400, special_tokens={"eos": "<a>"}, lowercase=True),
         Train(output="o/tokenizer", min_count=7),
     )
-    training, sweep = for_sweeping(tokenizer={"vocab_size": 300}, sweep={"output": "o", "num_merges": [0, 9]})
-    assert training.for_training() == (TokenizerSettings(num_merges=9), Train(output="o/tokenizer"))
+    job = sweep_job(tokenizer={"vocab_size": 300}, sweep={"output": "o", "num_merges": [0, 9]})
+    assert (job.training.tokenizer, job.training.train) == (
+        TokenizerSettings(num_merges=9),
+        Train(output="o/tokenizer"),
+    )
     with pytest.raises(ValueError, match="the section 'sweep' is missing; a sweep needs tokenizer: and sweep:"):
-        for_sweeping(tokenizer=tokenizer)
+        sweep_job(tokenizer=tokenizer)
     with pytest.raises(ValueError, match="the section 'tokenizer' is missing; a sweep needs tokenizer: and sweep:"):
-        for_sweeping(sweep={"output": "o", "num_merges": [1]})
+        sweep_job(sweep={"output": "o", "num_merges": [1]})
     message = r"sweep\.vocab_sizes: vocab_size is 256, but 256 bytes and 1 special tokens need 257"
     with pytest.raises(ValueError, match=message):
-        for_sweeping(tokenizer=tokenizer, sweep={"output": "o", "vocab_sizes": [256, 400]})
+        sweep_job(tokenizer=tokenizer, sweep={"output": "o", "vocab_sizes": [256, 400]})
 
 
 def test_no_more_workers_than_asked_for() -> None:
@@ -460,9 +465,9 @@ def test_outputs_are_apart(tmp_path: Path) -> None:
     shards = {"output": f"{tmp_path}/out/", "tokenizer": "x"}
     project = load_project(settings_file(tmp_path, train={"output": f"{tmp_path}/out"}, shards=shards))
     message = f"train.output and shards.output are both '{tmp_path}/out'; give each a folder of its own"
-    for use in (project.for_training, project.for_tokenizing):
+    for make_job in (TrainingJob.of, TokenizingJob.of):
         with pytest.raises(ValueError, match=re.escape(message)):
-            use()
+            make_job(project)
 
 
 @pytest.mark.parametrize("lengths", [[0], [8, "a"]])

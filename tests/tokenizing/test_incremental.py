@@ -25,6 +25,7 @@ from pipelines.checking.verify_shards import check_shards
 from pipelines.errors import LockLostError, OutputLockedError
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import run_pipeline
+from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Project
 from pipelines.storage.lock import Claim, OutputLock
 from pipelines.storage.manifest import read_json
@@ -101,13 +102,13 @@ def change(corpus: Path) -> None:
 
 def test_a_rerun_does_nothing_whatever_the_times_are(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     settings = project(corpus, tokenizer, tmp_path / "out")
-    first = run_tokenizing(settings)
+    first = run_tokenizing(TokenizingJob.of(settings))
     assert (first.outcome, first.tasks_done) == (Outcome.DONE, len(list((tmp_path / "out" / "_tasks").glob("*.json"))))
     assert sorted(first.changes.new) == [str(path) for path in sorted(corpus.glob("*"))]
     before = times(tmp_path / "out")
     for path in corpus.glob("*"):
         os.utime(path, (1, 1))
-    again = run_tokenizing(settings)
+    again = run_tokenizing(TokenizingJob.of(settings))
     assert (again.outcome, again.tasks_done) == (Outcome.NOTHING_TO_DO, 0)
     assert again.manifest == first.manifest
     assert times(tmp_path / "out") == before
@@ -126,7 +127,7 @@ def test_only_tasks_of_the_changed_file_are_done_anew(
     assert len(shared) == 3, "tasks that hold parts of other files are what is to be tested"
     before = contents(output)
     write_file(path, documents(11))
-    done = run_tokenizing(settings)
+    done = run_tokenizing(TokenizingJob.of(settings))
     assert done.changes.changed == (str(path),)
     assert f"1 source files changed since the last run; done anew: {path}" in capsys.readouterr().err
     after = contents(output)
@@ -139,7 +140,7 @@ def test_only_tasks_of_the_changed_file_are_done_anew(
     assert done.tasks_done == len(set(now) - set(tasks))
     assert min(set(now) - set(tasks)) > max(tasks)
     assert_as_clean(output, clean(corpus))
-    assert run_tokenizing(settings).outcome is Outcome.NOTHING_TO_DO
+    assert run_tokenizing(TokenizingJob.of(settings)).outcome is Outcome.NOTHING_TO_DO
 
 
 @pytest.mark.parametrize("settings", [{}, {"on_changed": "replace"}, {"on_removed": "drop"}])
@@ -168,14 +169,14 @@ def test_a_file_that_is_gone_is_dropped_or_kept(
     assert_as_clean(tmp_path / "kept", fresh)
     keep = project(corpus, tokenizer, tmp_path / "kept", {"on_removed": "keep"})
     before = times(tmp_path / "kept")
-    assert run_tokenizing(keep).outcome is Outcome.NOTHING_TO_DO
+    assert run_tokenizing(TokenizingJob.of(keep)).outcome is Outcome.NOTHING_TO_DO
     assert "1 source files are gone since the last run; their rows stay" in capsys.readouterr().err
     assert times(tmp_path / "kept") == before
-    done = run_tokenizing(project(corpus, tokenizer, tmp_path / "dropped", {"on_removed": "drop"}))
+    done = run_tokenizing(TokenizingJob.of(project(corpus, tokenizer, tmp_path / "dropped", {"on_removed": "drop"})))
     assert done.outcome is Outcome.DONE
     assert_as_clean(tmp_path / "dropped", clean(corpus))
     shutil.copy(tmp_path / "copy" / "a.parquet", corpus)
-    assert run_tokenizing(keep).outcome is Outcome.NOTHING_TO_DO
+    assert run_tokenizing(TokenizingJob.of(keep)).outcome is Outcome.NOTHING_TO_DO
     tokenize_corpus(project(corpus, tokenizer, tmp_path / "dropped"))
     assert_as_clean(tmp_path / "dropped", fresh)
 
@@ -223,9 +224,11 @@ def test_a_byte_in_the_middle_of_a_large_file(tokenizer: Path, tmp_path: Path, f
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
     put(70_000)  # Between the first two samples, which are 79 KB apart from start to start.
-    assert run_tokenizing(settings).outcome is (Outcome.DONE if fingerprint == "whole" else Outcome.NOTHING_TO_DO)
+    assert run_tokenizing(TokenizingJob.of(settings)).outcome is (
+        Outcome.DONE if fingerprint == "whole" else Outcome.NOTHING_TO_DO
+    )
     put(2_400_000 // 78_400 * 78_400)
-    assert run_tokenizing(settings).outcome is Outcome.DONE
+    assert run_tokenizing(TokenizingJob.of(settings)).outcome is Outcome.DONE
 
 
 def test_what_is_done_again_is_named(
@@ -237,7 +240,7 @@ def test_what_is_done_again_is_named(
     entry = output / "_tasks" / "00002.json"
     entry.write_text(entry.read_text()[:30])
     capsys.readouterr()
-    done = run_tokenizing(project(corpus, tokenizer, output))
+    done = run_tokenizing(TokenizingJob.of(project(corpus, tokenizer, output)))
     assert (done.tasks_done, done.changes.damaged) == (1, (str(entry),))
     assert f"1 files of the output are damaged, lack their shards, or tell of other rows; made again: {entry}" in (
         capsys.readouterr().err
@@ -508,13 +511,13 @@ def test_an_object_store_gives_the_same_shards_and_the_same_lock(
     with OutputLock(output, "0-other", 60), pytest.raises(OutputLockedError, match="in use by run 0-other"):
         tokenize_corpus(settings)
     assert memory_files.OBJECTS == {}
-    assert run_tokenizing(settings).outcome is Outcome.DONE
+    assert run_tokenizing(TokenizingJob.of(settings)).outcome is Outcome.DONE
     written = {path.removeprefix(f"{output}/"): content for path, content in memory_files.OBJECTS.items()}
     assert written == contents(clean(corpus))
-    assert run_tokenizing(settings).outcome is Outcome.NOTHING_TO_DO
+    assert run_tokenizing(TokenizingJob.of(settings)).outcome is Outcome.NOTHING_TO_DO
     write_file(corpus / "b.parquet", documents(11))
     replaced = settings.shards.model_copy(update={"on_changed": "replace"}) if settings.shards else None
-    assert run_tokenizing(settings.model_copy(update={"shards": replaced})).outcome is Outcome.DONE
+    assert run_tokenizing(TokenizingJob.of(settings.model_copy(update={"shards": replaced}))).outcome is Outcome.DONE
     assert read_json(f"{output}/_manifest.json")["counts"] == read_json(f"{clean(corpus)}/_manifest.json")["counts"]
 
 
@@ -542,7 +545,7 @@ def test_a_dry_run_tells_and_writes_nothing(
     assert (code, about["dry_run"], about["tasks_kept"], about["tasks_removed"]) == (0, True, 0, 0)
     assert about["changes"]["new"] == [str(path) for path in sorted(corpus.glob("*"))]
     assert not output.exists()
-    done = run_tokenizing(settings)
+    done = run_tokenizing(TokenizingJob.of(settings))
     assert about["tasks"] == done.tasks_done
     assert about["num_bytes"] == done.num_bytes
     assert about["tokens"] == pytest.approx(done.manifest["counts"]["tokens"], rel=0.3)
@@ -558,7 +561,7 @@ def test_a_dry_run_tells_and_writes_nothing(
     assert times(output) == before
     assert not metrics.exists()
     kept = list((output / "_tasks").glob("*.json"))
-    done = run_tokenizing(settings)
+    done = run_tokenizing(TokenizingJob.of(settings))
     assert (about["tasks"], about["num_bytes"]) == (done.tasks_done, done.num_bytes)
     new = set((output / "_tasks").glob("*.json")) - set(kept)
     assert about["tasks_kept"] == len(set((output / "_tasks").glob("*.json")) - new)

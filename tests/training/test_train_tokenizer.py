@@ -17,6 +17,7 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import count_words
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, LockLostError, OutputLockedError
+from pipelines.settings.jobs import TrainingJob
 from pipelines.settings.project import Corpus, Project, Run, TokenizerSettings, Train
 from pipelines.settings.project_file import load_project
 from pipelines.storage.lock import OutputLock
@@ -142,8 +143,7 @@ def train_until_checkpoint(settings: Project) -> int:
         patch.setattr(merging, "write_json", write_and_stop)
         with pytest.raises(Interrupted):
             train_tokenizer(settings)
-    _, train = settings.for_training()
-    return len(read_json(f"{train.output}/_checkpoint.json")["pairs"]) // 2
+    return len(read_json(f"{TrainingJob.of(settings).output}/_checkpoint.json")["pairs"]) // 2
 
 
 def no_pipeline(*_: Any) -> None:
