@@ -74,7 +74,7 @@ def documents(corpus: list[str]) -> list[str]:
     """Returns the texts of a corpus given as files, or of the standard library's sources."""
     from pipelines.reading.corpus import find_files, plan_tasks
     from pipelines.reading.documents import read_task
-    from pipelines.settings.project import Corpus
+    from pipelines.settings.corpus import Corpus
 
     settings = (
         Corpus(files=tuple(corpus), on_invalid_utf8="replace")

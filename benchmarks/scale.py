@@ -68,7 +68,7 @@ def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
     from bpe_core import PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
     from pipelines.reading.documents import read_corpus
-    from pipelines.settings.project import Corpus
+    from pipelines.settings.corpus import Corpus
 
     grown = []
     for every in (8, 4, 2, 1):
@@ -91,7 +91,7 @@ def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
     from bpe_core.pretokenize.word_counting import WordCounter
     from pipelines.reading.corpus import find_files, plan_tasks
     from pipelines.reading.documents import read_task
-    from pipelines.settings.project import Corpus
+    from pipelines.settings.corpus import Corpus
 
     corpus = Corpus(files=tuple(files), on_invalid_utf8="replace")
     tasks = plan_tasks(find_files(corpus))

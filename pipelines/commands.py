@@ -26,8 +26,8 @@ from pipelines.checking.verify_shards import check_shards
 from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.running.outcome import Outcome
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
-from pipelines.settings.project import Corpus
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
 from pipelines.tokenizing.rows import read_job_tokenizer

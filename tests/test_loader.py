@@ -22,7 +22,10 @@ from hypothesis import strategies as st
 from bpe_core.tokenizer import Tokenizer
 from pipelines import loader
 from pipelines.loader import Batching, ShardBatches, ShardDataset, TrainingBatch
-from pipelines.settings.project import Corpus, Project, Run, Shards
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 
 Layout = dict[int, list[list[int]]]

@@ -10,7 +10,7 @@ from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats.tiktoken import write_tiktoken
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
 from pipelines.reading.documents import read_corpus
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 
 Library = Literal["hf", "tiktoken"]

@@ -19,7 +19,8 @@ from pipelines.reading.corpus import FileSlice, SourceFile, find_files
 from pipelines.reading.documents import read_task
 from pipelines.reading.fingerprints import sha256
 from pipelines.reading.order import draw
-from pipelines.settings.project import Corpus, Shards
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, PLAN, PROVENANCE_COLUMNS, SUCCESS, TOKEN_COUNTS

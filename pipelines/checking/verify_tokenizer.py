@@ -24,8 +24,10 @@ from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids, num_shared
 from pipelines.reading.documents import read_corpus
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
-from pipelines.settings.project import Corpus, Project, TokenizerSettings
+from pipelines.settings.project import Project
+from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.storage import files
 from pipelines.storage.manifest import differences, read_json
 from pipelines.storage.output_files import MANIFEST

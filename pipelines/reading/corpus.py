@@ -20,7 +20,7 @@ from pipelines.reading.fingerprints import file_fingerprint
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.reading.order import place_order
 from pipelines.reading.quarantine import BadRows, Reason, bad_input
-from pipelines.settings.project import Corpus, Format
+from pipelines.settings.corpus import Corpus, CorpusFormat
 from pipelines.storage import files
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
@@ -239,7 +239,7 @@ def _format_of(path: str) -> FileFormat | None:
 
 def _inspect(metadata: FileMetadata, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
     path, size = metadata.path, int(metadata.size_in_bytes)
-    given: Format = "text" if corpus.sample else corpus.format
+    given: CorpusFormat = "text" if corpus.sample else corpus.format
     kind = _format_of(path) if given == "auto" else given
     if kind is None:
         raise ValueError(

@@ -29,7 +29,8 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines.reading.corpus import Task
 from pipelines.reading.documents import Batch, read_task
 from pipelines.running.runners import run_pipeline
-from pipelines.settings.project import Corpus, Run
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.run import Run
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint
 from pipelines.storage.output_files import TEMPORARY_FOLDER

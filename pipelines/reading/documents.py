@@ -12,7 +12,7 @@ from bpe_core.kernels import Int64s
 from pipelines.reading.corpus import Task, find_files, plan_tasks
 from pipelines.reading.quarantine import BadRows, Quarantine
 from pipelines.reading.readers import BATCH_BYTES, RawRows, not_utf8, read_rows, too_long
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 
 
 class Batch(NamedTuple):

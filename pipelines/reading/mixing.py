@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from bpe_core.kernels import Int64s
 from pipelines.reading.documents import Batch
 from pipelines.reading.order import draw
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 
 _OF_SOURCE = "occurrences of "
 

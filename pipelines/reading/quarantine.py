@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import BadInputError
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 
 Reason = Literal["null", "invalid_utf8", "bad_json", "wrong_type", "unreadable", "too_long"]

@@ -24,7 +24,7 @@ from pipelines.reading.corpus import (
 )
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.reading.quarantine import BadRows, Reason, bad_input
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 
 BATCH_BYTES = 8 << 20

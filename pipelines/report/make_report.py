@@ -19,8 +19,9 @@ from pipelines.reading.corpus import find_files, plan_tasks
 from pipelines.reading.documents import read_task
 from pipelines.report.figures import Figure, Material, TrainingData, make_figures
 from pipelines.report.page import render
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import ReportJob
-from pipelines.settings.project import Corpus, Report
+from pipelines.settings.report import Report
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, REPORT_DATA, REPORT_PAGE, TEMPORARY_FOLDER, TOKEN_COUNTS

@@ -23,7 +23,7 @@ from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipelines.errors import BadInputError, PipelineError, WorkerLostError
-from pipelines.settings.project import Run
+from pipelines.settings.run import Run
 
 
 def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: Sequence[str]) -> None:

@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from pipelines.settings.project import (
-    LEARNING_SETTINGS,
-    Corpus,
-    Project,
-    Report,
-    Run,
-    Shards,
-    Sweep,
-    TokenizerSettings,
-    Train,
-)
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.report import Report
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
+from pipelines.settings.sweep import Sweep
+from pipelines.settings.tokenizer import LEARNING_SETTINGS, TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage import files
 from pipelines.storage.output_files import SWEEP_TOKENIZER_FOLDER
 

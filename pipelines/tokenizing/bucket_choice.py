@@ -19,8 +19,9 @@ from pipelines.reading.deduplicate import LeftOut, find_duplicates, task_name
 from pipelines.reading.documents import read_task
 from pipelines.reading.mixing import repeat_by_weight
 from pipelines.running.runners import run_pipeline
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
-from pipelines.settings.project import BucketChoice, Corpus, Shards
+from pipelines.settings.shards import BucketChoice, Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json, write_json
 from pipelines.storage.output_files import TEMPORARY_FOLDER

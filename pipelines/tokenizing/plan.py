@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pipelines.reading.corpus import FileSlice, SourceFile, Task, group_slices, slice_file
-from pipelines.settings.project import Shards
+from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import differences, fingerprint, read_or_damaged, write_json
 from pipelines.storage.output_files import MANIFEST, PLAN, QUARANTINE_FOLDER, SHARD_PATTERN, SUCCESS, TASKS_FOLDER

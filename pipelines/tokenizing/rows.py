@@ -16,7 +16,7 @@ from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.documents import Batch
 from pipelines.reading.order import copy_numbers, draw, shuffle_rows
-from pipelines.settings.project import Shards
+from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.tokenizing.buckets import RowSpans, add_ends, bucket_of, cut_rows, take_lists
 from pipelines.tokenizing.packing import pack_segments

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
-from pipelines.settings.project import Shards
+from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_or_damaged, write_json
 from pipelines.storage.output_files import (

@@ -23,8 +23,10 @@ from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
 from pipelines.running.outcome import Outcome
 from pipelines.running.runners import run_pipeline
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
-from pipelines.settings.project import Corpus, Project, Shards
+from pipelines.settings.project import Project
+from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
 from pipelines.storage.manifest import read_or_damaged, versions, write_json

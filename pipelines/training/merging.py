@@ -14,7 +14,8 @@ from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.tokenizer import Tokenizer
 from pipelines.settings.jobs import TrainingJob
-from pipelines.settings.project import TokenizerSettings, Train
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint, read_json, write_json
 from pipelines.storage.output_files import CHECKPOINT

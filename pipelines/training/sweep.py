@@ -27,8 +27,10 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import SweepJob
-from pipelines.settings.project import Corpus, Project, Sweep
+from pipelines.settings.project import Project
+from pipelines.settings.sweep import Sweep
 from pipelines.storage import files
 from pipelines.storage.manifest import write_json
 from pipelines.storage.output_files import SWEEP_LANGUAGES, SWEEP_RESULT, SWEEP_SIZES, TEMPORARY_FOLDER

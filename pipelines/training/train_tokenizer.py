@@ -15,7 +15,9 @@ from pipelines.reading.deduplicate import delete_hashes, find_duplicates, task_n
 from pipelines.reading.fingerprints import sha256
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.jobs import TrainingJob
-from pipelines.settings.project import Project, TokenizerSettings, Train
+from pipelines.settings.project import Project
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
 from pipelines.storage.manifest import differences, fingerprint, read_json, versions, write_json

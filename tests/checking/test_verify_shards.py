@@ -18,7 +18,10 @@ from bpe_core import Tokenizer
 from pipelines.checking.check import Check
 from pipelines.checking.verify_shards import check_shards
 from pipelines.cli import main
-from pipelines.settings.project import Corpus, Project, Run, Shards
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 

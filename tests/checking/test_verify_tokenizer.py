@@ -20,7 +20,8 @@ from pipelines.checking.comparison import compare_ids
 from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading import corpus
 from pipelines.reading.fingerprints import How, file_fingerprint
-from pipelines.settings.project import Corpus, Project
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
 from pipelines.training.train_tokenizer import train_tokenizer
 
 RUN = {"workers": 1, "progress": False}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from pipelines.reading.corpus import FileSlice, SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import Batch, read_task
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,

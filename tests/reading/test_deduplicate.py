@@ -16,8 +16,13 @@ from pipelines.reading import deduplicate
 from pipelines.reading.corpus import Task, find_files, plan_tasks
 from pipelines.reading.deduplicate import Duplicates, Hashes, LeftOut, compare_part, find_duplicates, task_name
 from pipelines.reading.documents import read_task
-from pipelines.settings.project import Corpus, Project, Run, Shards, TokenizerSettings, Train
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
 from pipelines.settings.project_file import load_project
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 from pipelines.training.train_tokenizer import train_tokenizer

@@ -21,7 +21,12 @@ from pipelines.reading.corpus import carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
 from pipelines.reading.quarantine import SCHEMA, BadRows, Quarantine, check_limits
 from pipelines.running.outcome import Outcome
-from pipelines.settings.project import Corpus, Project, Run, Shards, TokenizerSettings, Train
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 from pipelines.training.train_tokenizer import train_tokenizer

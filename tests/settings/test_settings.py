@@ -9,9 +9,16 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import SweepJob, TokenizingJob, TrainingJob
-from pipelines.settings.project import Corpus, Project, Report, Run, Shards, Sweep, TokenizerSettings, Train
+from pipelines.settings.project import Project
 from pipelines.settings.project_file import load_project
+from pipelines.settings.report import Report
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
+from pipelines.settings.sweep import Sweep
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage.manifest import read_json, write_json
 
 CONFIGS = Path(__file__).parents[2] / "configs"

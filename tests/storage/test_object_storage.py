@@ -22,7 +22,7 @@ from object_store import NotAvailable, ObjectStore, build
 from pipelines.cli import main
 from pipelines.loader import Batching, ShardBatches
 from pipelines.reading.corpus import find_files
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.settings.project import BucketChoice, Shards
+from pipelines.settings.shards import BucketChoice, Shards
 from pipelines.tokenizing.bucket_choice import (
     describe_choice,
     equal_widths,

@@ -16,7 +16,12 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.loader import Batching, ShardBatches
 from pipelines.reading.corpus import FileSlice, SourceFile, Task, find_files, plan_tasks
 from pipelines.reading.order import copy_numbers, draw
-from pipelines.settings.project import BucketChoice, Corpus, Project, Run, Shards, TokenizerSettings, Train
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.run import Run
+from pipelines.settings.shards import BucketChoice, Shards
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing.bucket_choice import describe_choice
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus

@@ -25,7 +25,10 @@ import yaml
 from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, PipelineError
-from pipelines.settings.project import Corpus, Project, Run, Shards
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.run import Run
+from pipelines.settings.shards import Shards
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing import tokenize_corpus as job
 from pipelines.tokenizing.shards import RowFormat, TaskOutput

@@ -21,7 +21,12 @@ from pipelines import cli
 from pipelines.reading.corpus import Task, find_files
 from pipelines.reading.documents import Batch, read_task
 from pipelines.reading.known_answers import NEGATIVES, POSITIVES, known_answer_documents
-from pipelines.settings.project import Corpus, Project, Run, Sweep, TokenizerSettings, Train
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.project import Project
+from pipelines.settings.run import Run
+from pipelines.settings.sweep import Sweep
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.training import sweep as module
 from pipelines.training.sweep import read_sample, sweep
 

@@ -17,9 +17,13 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import count_words
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, LockLostError, OutputLockedError
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TrainingJob
-from pipelines.settings.project import Corpus, Project, Run, TokenizerSettings, Train
+from pipelines.settings.project import Project
 from pipelines.settings.project_file import load_project
+from pipelines.settings.run import Run
+from pipelines.settings.tokenizer import TokenizerSettings
+from pipelines.settings.train import Train
 from pipelines.storage.lock import OutputLock
 from pipelines.storage.manifest import read_json, write_json
 from pipelines.storage.output_files import LOCK_FOLDER

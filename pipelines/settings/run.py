@@ -1,0 +1,24 @@
+"""The section `run`: how jobs run. Nothing here changes a byte of any output."""
+
+import os
+
+from pydantic import Field
+
+from pipelines.settings.section import Section
+
+
+class Run(Section):
+    """How jobs run; nothing here changes a byte of any output."""
+
+    workers: int = Field(0, ge=0, description="processes of the local runner; 0: as many as there are cores")
+    overwrite: bool = Field(False, description="replace another run's output in the same folder")
+    progress: bool = Field(True, description="show progress bars")
+    lock_seconds: float = Field(
+        120, gt=0, description="a run on another machine without a sign of life for so many seconds is dead"
+    )
+    metrics: str | None = Field(None, description="a file, *.prom, for metrics of the run in Prometheus' text format")
+
+    @property
+    def num_workers(self) -> int:
+        """Processes of the local runner."""
+        return self.workers or len(os.sched_getaffinity(0))

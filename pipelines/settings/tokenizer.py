@@ -1,0 +1,71 @@
+"""The section `tokenizer`: what the tokenizer is."""
+
+from typing import Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens, make_pre_tokenizer
+from bpe_core.merging.alphabet import Kind, Placement
+from bpe_core.merging.loop import Ties
+from bpe_core.merging.merges import check_settings
+from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
+from pipelines.settings.section import Section
+
+
+class TokenizerSettings(Section):
+    """What the tokenizer is. `Tokenizer.train` takes the same settings and describes them."""
+
+    kind: Kind = Field("byte", description="what base symbols are: the 256 bytes, or the corpus's characters")
+    pattern: str | None = Field(None, description="a named pattern or a regular expression; gpt2 for kind byte")
+    vocab_size: int | None = Field(None, gt=0, description="base symbols, merges and special tokens together")
+    num_merges: int | None = Field(None, ge=0, description="merges to learn, in place of vocab_size")
+    ties: Ties | None = Field(None, description="which of several equally frequent pairs is merged first")
+    min_frequency: int = Field(1, ge=1, description="a pair that occurs less often is not merged")
+    max_token_length: int | None = Field(None, ge=1, description="longest token, in bytes or characters")
+    limit_alphabet: int | None = Field(None, ge=1, description="how many different characters to keep (kind char)")
+    whole_characters: bool = Field(False, description="no merge joins part of a character with more (kind byte)")
+    unicode: Normalization = Field("none", description="Unicode normalisation of the text")
+    lowercase: bool = Field(False, description="put the text in lower case")
+    end_of_word: str = Field("</w>", min_length=1, description="how the end-of-word marker is written (kind char)")
+    end_of_word_placement: Placement = Field("apart", description="marker apart, or glued to the last character")
+    special_tokens: dict[str, str | list[str]] = Field(
+        {}, description="role (bos, eos, unk, pad, sep, cls, mask, additional) to spelling, in the order of the ids"
+    )
+    special_ids: SpecialIds = Field("last", description="special tokens have the first or the last ids")
+    vocab_order: VocabOrder = Field("merges", description="ids as merges were learned, sorted, or as gpt2")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_settings(self.kind, num_merges=self.num_merges, vocab_size=self.vocab_size, ties=self.ties)
+        make_pre_tokenizer(self.kind, self.pattern)
+        num_special = len(list_special_tokens(self.special_tokens))
+        if self.kind == "byte":
+            if self.vocab_size is not None and self.vocab_size < 256 + num_special:
+                raise ValueError(
+                    f"vocab_size is {self.vocab_size}, but 256 bytes and {num_special} special tokens need "
+                    f"{256 + num_special}"
+                )
+            only_char = {"limit_alphabet", "end_of_word", "end_of_word_placement"} & self.model_fields_set
+            if only_char:
+                raise ValueError(f"{sorted(only_char)[0]} is for kind char, and kind is byte; remove one of the two")
+        elif self.whole_characters or self.vocab_order == "gpt2":
+            name = "whole_characters" if self.whole_characters else "vocab_order: gpt2"
+            raise ValueError(f"{name} is for kind byte, and kind is char; remove one of the two")
+        return self
+
+    def resized(self, *, vocab_size: int | None = None, num_merges: int | None = None) -> Self:
+        """Returns the same settings for another size, given one way; raises ValueError where they do not allow it."""
+        size = {"vocab_size": vocab_size, "num_merges": num_merges}
+        try:
+            return type(self)(**{**self.model_dump(exclude_unset=True), **size})
+        except ValidationError as error:
+            raise ValueError(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from error
+
+    @property
+    def pre_tokenizer(self) -> PreTokenizer:
+        """The pre-tokenizer that these settings ask for."""
+        return make_pre_tokenizer(self.kind, self.pattern, self.unicode, self.lowercase)
+
+
+LEARNING_SETTINGS = {"vocab_size", "num_merges", "ties", "min_frequency", "max_token_length", "whole_characters"}
+"""The settings of a tokenizer that say how merges are learned, and not what its files hold."""
