@@ -21,6 +21,8 @@ from pipelines.reading.documents import read_corpus, read_task
 from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
 from pipelines.settings.corpus import Corpus
+from pipelines.running.counters import report_counts
+from pipelines.settings.project import Corpus
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint, read_json, write_json
 from pipelines.storage.output_files import DUPLICATES_FOLDER, MANIFEST, QUARANTINE_FOLDER, TEMPORARY_FOLDER, WORD_TOTALS
@@ -86,6 +88,7 @@ class _CountTask(beam.DoFn):
             files.publish([(temporary, files.join(self._folder, QUARANTINE_FOLDER, name))])
         yield from self._partitions(counter)
         totals["words"] = counter.num_words
+        report_counts(totals)
         yield TOTALS, _to_bytes(pa.table([list(map(str.encode, totals)), list(totals.values())], WORD_COUNTS))
 
     def _partitions(self, counter: WordCounter) -> Iterator[tuple[int, bytes]]:
