@@ -20,9 +20,8 @@ from pipelines.reading.deduplicate import LeftOut, task_name
 from pipelines.reading.documents import read_corpus, read_task
 from pipelines.reading.mixing import repeat_by_weight, sources_of
 from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
-from pipelines.settings.corpus import Corpus
 from pipelines.running.counters import report_counts
-from pipelines.settings.project import Corpus
+from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint, read_json, write_json
 from pipelines.storage.output_files import DUPLICATES_FOLDER, MANIFEST, QUARANTINE_FOLDER, TEMPORARY_FOLDER, WORD_TOTALS

@@ -11,7 +11,8 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines.reading.corpus import find_files, plan_tasks
 from pipelines.reading.deduplicate import find_duplicates, task_name
 from pipelines.running.counters import COUNTER_NAMES, COUNTER_NAMESPACE, report_counts
-from pipelines.settings.project import Corpus, Run
+from pipelines.settings.corpus import Corpus
+from pipelines.settings.run import Run
 from pipelines.storage.output_files import DUPLICATES_FOLDER
 from pipelines.training.word_counts import CountWords, count_corpus
 
