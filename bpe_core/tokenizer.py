@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +31,9 @@ from bpe_core.encoding.model import (
 from bpe_core.encoding.stream_decoder import StreamDecoder
 from bpe_core.encoding.text_encoder import Encoded, TextEncoder
 from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
-from bpe_core.merging.alphabet import MARKER, Kind, Placement
-from bpe_core.merging.loop import Ties
+from bpe_core.merging.alphabet import MARKER
 from bpe_core.merging.merges import Merges, learn_merges
+from bpe_core.merging.settings import MergeOptions, MergeSettings, combine_settings
 from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer, repair_surrogates
 from bpe_core.pretokenize.word_counting import count_words
 
@@ -65,44 +65,37 @@ class Tokenizer:
     def train(
         cls,
         texts: Iterable[str],
+        settings: MergeSettings | None = None,
         *,
-        kind: Kind = "byte",
         pattern: str | None = None,
-        vocab_size: int | None = None,
-        num_merges: int | None = None,
-        ties: Ties | None = None,
-        min_frequency: int = 1,
-        max_token_length: int | None = None,
-        limit_alphabet: int | None = None,
-        whole_characters: bool = False,
         unicode: Normalization = "none",
         lowercase: bool = False,
-        end_of_word: str = "</w>",
-        end_of_word_placement: Placement = "apart",
         special_tokens: SpecialTokens | None = None,
         special_ids: SpecialIds = "last",
         vocab_order: VocabOrder = "merges",
+        **options: Unpack[MergeOptions],
     ) -> Self:
-        """Learns a tokenizer from texts in memory; the settings are those of `learn_merges` and `PreTokenizer`.
+        """Learns a tokenizer from texts in memory.
+
+        Args:
+            texts: the documents.
+            settings: how many merges to learn, and how.
+            pattern: how text is split into words; see `PreTokenizer`.
+            unicode: the Unicode normalization of the text.
+            lowercase: whether the text is put in lower case.
+            special_tokens: role such as `eos` -> spelling, in the order of the ids.
+            special_ids: whether special tokens have the first or the last ids.
+            vocab_order: the order of the other ids.
+            **options: fields of `MergeSettings`; they replace those of `settings`.
 
         >>> Tokenizer.train(["hug pug hug"], vocab_size=258).encode("hug")
         [104, 257]
         """
+        settings = combine_settings(settings, options)
         special_tokens = special_tokens or {}
-        pre_tokenizer = make_pre_tokenizer(kind, pattern, unicode, lowercase)
+        pre_tokenizer = make_pre_tokenizer(settings.kind, pattern, unicode, lowercase)
         merges = learn_merges(
-            count_words(texts, pre_tokenizer),
-            num_merges=num_merges,
-            vocab_size=vocab_size,
-            kind=kind,
-            ties=ties,
-            min_frequency=min_frequency,
-            max_token_length=max_token_length,
-            limit_alphabet=limit_alphabet,
-            whole_characters=whole_characters,
-            end_of_word=end_of_word,
-            end_of_word_placement=end_of_word_placement,
-            special_tokens=list_special_tokens(special_tokens),
+            count_words(texts, pre_tokenizer), settings, special_tokens=list_special_tokens(special_tokens)
         )
         return cls.from_merges(
             merges,

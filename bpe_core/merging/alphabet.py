@@ -7,7 +7,7 @@ one byte 0xFF, which UTF-8 never uses, so that the marker cannot be taken for th
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from bpe_core.kernels import Int32s, Int64s, flat_bytes
 
 Kind = Literal["byte", "char"]
 Placement = Literal["apart", "glued"]
+WordCounts: TypeAlias = pa.Table | dict[str, int] | dict[bytes, int]
+"""Words and how often each occurs: a table with the columns `word` and `count`, or a dict."""
 
 MARKER = b"\xff"
 """The end-of-word marker inside a symbol of kind `char`."""
@@ -185,9 +187,7 @@ def _split_at_dropped(spelled: Int32s, lengths: Int64s) -> tuple[Int32s, Int64s,
     return spelled, np.append(first, spelled.size).astype(np.int64), word_of_symbol[first]
 
 
-def word_counts_to_arrays(
-    word_counts: pa.Table | dict[str, int] | dict[bytes, int],
-) -> tuple[pa.LargeBinaryArray, Int64s]:
+def word_counts_to_arrays(word_counts: WordCounts) -> tuple[pa.LargeBinaryArray, Int64s]:
     """Returns a table of words (columns `word`, `count`), or a dict, as an array of words and their counts (int64).
 
     The order stays. Empty words and counts of 0 are left out.

@@ -12,6 +12,7 @@ from bpe_core.kernels import EMPTY, Int32s, Int64s, table_size, with_capacity
 from bpe_core.merging.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.merging.candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
 from bpe_core.merging.pairs import count_pairs, lay_out_words, with_capacity_for_pairs
+from bpe_core.merging.settings import MergeSettings, Ties
 from bpe_core.merging.state import (
     ENDED,
     ENDED_NO_PAIRS,
@@ -36,14 +37,6 @@ from bpe_core.merging.state import (
     find_symbol_slot,
 )
 from bpe_core.merging.step import SeenNeighbours, make_neighbours, merge_until
-
-Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
-"""Which of several pairs with the same count is merged first.
-
-`smaller-pair`: the smaller (left, right) in the order base symbols, then merges as learned: Hugging Face's ids.
-`lexicographic`: the smaller (left, right) by spelling. `larger-pair`: the larger one, as subword-nmt.
-`first-seen`: the pair that comes first when the words are read in the order of the word table.
-"""
 
 EndedBy = Literal["size", "no-pairs", "min-frequency"]
 
@@ -84,21 +77,31 @@ OnProgress = Callable[[Progress, "MergeLoop"], None]
 
 
 class MergeLoop:
-    """The state of the loop; the arguments are those of `learn_merges`, with special tokens as `forbidden` bytes."""
+    """The merge loop over the words of one corpus, and all that it knows.
+
+    It can be stopped and resumed: `run` continues, and `copy_pairs` is what a later loop's `resume_from` takes.
+
+    Args:
+        words: the words as base symbols.
+        settings: how many merges to learn, and how.
+        special_tokens: spellings that no merge may make; they count in `vocab_size`.
+        resume_from: pairs of symbols to merge first, shape `(merges, 2)`, see `copy_pairs`.
+
+    Raises:
+        ValueError: the base symbols alone exceed `vocab_size`, a special token is spelled like a base symbol, the words
+            are too many, or `resume_from` names symbols that do not exist.
+    """
 
     def __init__(
         self,
         words: SpelledWords,
+        settings: MergeSettings,
         *,
-        max_merges: int | None,
-        max_symbols: int | None,
-        ties: Ties,
-        min_frequency: int = 1,
-        max_token_length: int | None = None,
-        whole_characters: bool = False,
-        forbidden: Sequence[bytes] = (),
+        special_tokens: Sequence[str] = (),
         resume_from: npt.ArrayLike = (),
     ) -> None:
+        max_symbols = None if settings.vocab_size is None else settings.vocab_size - len(special_tokens)
+        forbidden = [spelling.encode() for spelling in special_tokens]
         alphabet = words.alphabet
         num_bases = len(alphabet.symbols)
         if max_symbols is not None and num_bases > max_symbols:
@@ -109,8 +112,8 @@ class MergeLoop:
         for spelling in forbidden:
             if spelling in map(alphabet.write_out_marker, alphabet.symbols):
                 raise ValueError(f"the special token {spelling!r} is also a base symbol; give it another spelling")
-        self.max_merges = max_merges if max_merges is not None else (max_symbols or 0) - num_bases
-        self._counts_merges = max_merges is not None
+        self._counts_merges = settings.num_merges is not None
+        self.max_merges = settings.num_merges if settings.num_merges is not None else (max_symbols or 0) - num_bases
         self._alphabet = alphabet
         self._max_symbols = num_bases + self.max_merges
         self._num_words = words.counts.size
@@ -121,8 +124,10 @@ class MergeLoop:
                 f"loop holds ({MAX_PLACES:,}). Leave out rare words with train.min_count"
             )
         # Where the order of the words decides nothing, those of one count stand together: few counts to look up.
-        by_count = np.argsort(-words.counts, kind="stable") if ties != "first-seen" else np.arange(self._num_words)
-        self._words = lay_out_words(words.symbols, words.starts, words.counts, by_count)
+        order = np.arange(self._num_words)
+        if settings.tie_rule != "first-seen":
+            order = np.argsort(-words.counts, kind="stable")
+        self._words = lay_out_words(words.symbols, words.starts, words.counts, order)
         self._forced = _make_forced_keys(resume_from, num_bases)
         # Every merge shortens the words, so there are fewer merges than symbols in them.
         room = min(self.max_merges, words.symbols.size) + self._forced.size
@@ -136,10 +141,10 @@ class MergeLoop:
         self._done = _make_merge_log(room)
         self._near = make_neighbours(num_bases + room)
         self._rules = Rules(
-            _TIE_CODES[ties],
-            max(1, min_frequency),
-            max_token_length or _NO_LIMIT,
-            whole_characters,
+            _TIE_CODES[settings.tie_rule],
+            max(1, settings.min_frequency),
+            settings.max_token_length or _NO_LIMIT,
+            settings.whole_characters,
             np.frombuffer(b"".join(forbidden), np.uint8),
             np.cumsum([0, *map(len, forbidden)], dtype=np.int64),
         )

@@ -1,13 +1,13 @@
 """The section `tokenizer`: what the tokenizer is."""
 
+import dataclasses
 from typing import Self
 
 from pydantic import Field, ValidationError, model_validator
 
 from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens, make_pre_tokenizer
 from bpe_core.merging.alphabet import Kind, Placement
-from bpe_core.merging.loop import Ties
-from bpe_core.merging.merges import check_settings
+from bpe_core.merging.settings import MergeSettings, Ties
 from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
 from pipelines.settings.section import Section
 
@@ -36,7 +36,7 @@ class TokenizerSettings(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        check_settings(self.kind, num_merges=self.num_merges, vocab_size=self.vocab_size, ties=self.ties)
+        _ = self.merge_settings  # Raises ValueError if they contradict each other.
         make_pre_tokenizer(self.kind, self.pattern)
         num_special = len(list_special_tokens(self.special_tokens))
         if self.kind == "byte":
@@ -52,6 +52,11 @@ class TokenizerSettings(Section):
             name = "whole_characters" if self.whole_characters else "vocab_order: gpt2"
             raise ValueError(f"{name} is for kind byte, and kind is char; remove one of the two")
         return self
+
+    @property
+    def merge_settings(self) -> MergeSettings:
+        """The settings of learning merges, which are fields of this class with the same names."""
+        return MergeSettings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(MergeSettings)})
 
     def resized(self, *, vocab_size: int | None = None, num_merges: int | None = None) -> Self:
         """Returns the same settings for another size, given one way; raises ValueError where they do not allow it."""

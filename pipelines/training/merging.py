@@ -1,7 +1,7 @@
 """Job 1's merge loop: taken up at its last checkpoint, watched while it runs, and what came of it said."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from rich.console import Console
@@ -47,16 +47,7 @@ def learn(
     with _bar(console, shown=job.run.progress) as bar:
         merges = learn_merges(
             word_counts,
-            num_merges=settings.num_merges,
-            vocab_size=vocab_size,
-            kind=settings.kind,
-            ties=settings.ties,
-            min_frequency=settings.min_frequency,
-            max_token_length=settings.max_token_length,
-            limit_alphabet=settings.limit_alphabet,
-            whole_characters=settings.whole_characters,
-            end_of_word=settings.end_of_word,
-            end_of_word_placement=settings.end_of_word_placement,
+            replace(settings.merge_settings, vocab_size=vocab_size),
             special_tokens=list(start.special_tokens) if start else list_special_tokens(settings.special_tokens),
             resume_from=done,
             on_progress=_Watch(bar, console, checkpoint, train.checkpoint_seconds),

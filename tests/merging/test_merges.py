@@ -1,6 +1,6 @@
 """The compiled merge loop against a slow, obvious trainer, and the cases where others went wrong."""
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bpe_core.merging.alphabet import spell_in_bytes, word_counts_to_arrays
 from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import learn_merges
+from bpe_core.merging.settings import MergeOptions, MergeSettings
 from bpe_core.merging.state import NUM_LISTED
 
 TIES = ["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
@@ -155,6 +156,18 @@ def test_an_alphabet_larger_than_the_vocabulary_is_refused() -> None:
         learn_merges(words, kind="char", vocab_size=20)
 
 
+def test_settings_may_be_given_as_an_object_or_as_keywords_or_both() -> None:
+    words = {"hug": 10, "pug": 5, "hugs": 5}
+    settings = MergeSettings(num_merges=9, max_token_length=2, ties="first-seen")
+    by_object = learn_merges(words, settings)
+    assert by_object == learn_merges(words, num_merges=9, max_token_length=2, ties="first-seen")
+    assert learn_merges(words, settings, num_merges=1) == by_object[:1]
+
+
+def test_keyword_settings_are_the_fields_of_the_settings_object() -> None:
+    assert get_type_hints(MergeOptions) == get_type_hints(MergeSettings)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -162,6 +175,10 @@ def test_an_alphabet_larger_than_the_vocabulary_is_refused() -> None:
         ({"num_merges": 1, "vocab_size": 300}, "vocab_size is 300 and num_merges is 1"),
         ({"num_merges": 1, "ties": "random"}, "ties is 'random'; it is one of smaller-pair"),
         ({"num_merges": 1, "kind": "word"}, "kind is 'word'"),
+        ({"num_merges": -1}, "num_merges is -1; give 0 or more"),
+        ({"num_merges": 1, "max_token_length": 0}, "max_token_length is 0; give 1 or more"),
+        ({"num_merges": 1, "limit_alphabet": 0}, "limit_alphabet is 0; give 1 or more"),
+        ({"num_merges": 1, "end_of_word_placement": "before"}, "end_of_word_placement is 'before'"),
         ({"num_merges": 1, "special_tokens": ["a"]}, "special token b'a' is also a base symbol"),
         ({"num_merges": 1, "resume_from": [[1, 256]]}, "resume_from names symbols"),
     ],
@@ -222,9 +239,7 @@ def test_progress_names_the_pair_and_the_count() -> None:
 @settings(max_examples=100, deadline=None)
 def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -> None:
     table = pa.table({"word": pa.array(counts, pa.binary()), "count": pa.array(counts.values(), pa.int64())})
-    loop = MergeLoop(
-        spell_in_bytes(*word_counts_to_arrays(table)), max_merges=60, max_symbols=None, ties="smaller-pair"
-    )
+    loop = MergeLoop(spell_in_bytes(*word_counts_to_arrays(table)), MergeSettings(num_merges=60))
     stated = loop.size["max_list_bytes"]
     loop.run()
     spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]

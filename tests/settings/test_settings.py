@@ -1,14 +1,16 @@
 """Settings: where they come from, which one wins, and what is said about wrong ones."""
 
+import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
+from bpe_core import MergeSettings
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import SweepJob, TokenizingJob, TrainingJob
 from pipelines.settings.project import Project
@@ -200,6 +202,27 @@ def test_tokenizer_settings_that_contradict_each_other_are_refused(
     tmp_path: Path, tokenizer: dict[str, Any], message: str
 ) -> None:
     assert complaint(tmp_path, tokenizer=tokenizer) == f"tokenizer: {message}"
+
+
+def test_merge_settings_are_tokenizer_settings_with_the_same_types_and_defaults() -> None:
+    types = get_type_hints(MergeSettings)
+    for field in dataclasses.fields(MergeSettings):
+        ours = TokenizerSettings.model_fields[field.name]
+        assert (ours.annotation, ours.default) == (types[field.name], field.default), field.name
+
+
+def test_merge_settings_carry_every_value() -> None:
+    values: dict[str, Any] = {
+        "num_merges": 9,
+        "kind": "char",
+        "ties": "first-seen",
+        "min_frequency": 2,
+        "max_token_length": 3,
+        "limit_alphabet": 4,
+        "end_of_word": "_",
+        "end_of_word_placement": "glued",
+    }
+    assert TokenizerSettings(**values).merge_settings == MergeSettings(**values)
 
 
 def test_the_smallest_vocabulary_holds_bytes_and_special_tokens(tmp_path: Path) -> None:
