@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from bpe_core.encoding.model import NotExpressibleError
-from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
+from bpe_core.formats import hugging_face_layout, subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
 from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.merging.alphabet import check_choice
 from bpe_core.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], forma
 
 def _hugging_face(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
     merged = Tokenizer(rank_by_merges(tokenizer.model))
-    tokenizer_json.to_hugging_face(merged.model)  # Else `files` would be in our own layout.
+    hugging_face_layout.to_hugging_face(merged.model)  # Else `files` would be in our own layout.
     files = merged.files()
     return files, lambda: Tokenizer.from_json(
         files[tokenizer_json.TOKENIZER_FILE], files[tokenizer_json.SPECIAL_TOKENS_FILE]

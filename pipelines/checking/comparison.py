@@ -7,8 +7,9 @@ from typing import Literal
 
 from bpe_core import Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
+from bpe_core.formats.hugging_face_layout import to_hugging_face
 from bpe_core.formats.tiktoken import write_tiktoken
-from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
+from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from pipelines.reading.documents import read_corpus
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files

@@ -13,8 +13,9 @@ import pyarrow as pa
 from bpe_core import Merges, PreTokenizer, Tokenizer
 from bpe_core.encoding.model import Model, NotExpressibleError, number_tokens, symbol_pairs
 from bpe_core.export import export_tokenizer
+from bpe_core.formats.hugging_face_layout import to_hugging_face
 from bpe_core.formats.ranks import rank_by_merges
-from bpe_core.formats.tokenizer_json import TOKENIZER_FILE, to_hugging_face
+from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from bpe_core.kernels import flat_bytes
 from bpe_core.measuring.audit import find_unreachable
 from bpe_core.measuring.evaluation import count_word_tokens

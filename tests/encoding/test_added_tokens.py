@@ -212,7 +212,7 @@ def test_words_that_are_tokens_come_before_the_merges_where_the_model_says_so(ig
         ),
         ({"added_tokens": [added("<a>", SIZE), added("<a>", SIZE + 1)]}, "'<a>' twice"),
         ({"added_tokens": [added("Ġthe", SIZE)]}, "added token 'Ġthe' has the id"),
-        ({"added_tokens": [added("<a>", SIZE + 1)]}, "leaves a hole"),
+        ({"added_tokens": [added("<a>", SIZE + 1)]}, "is outside this range"),
         ({"post_processor": {"type": "Other"}}, "post_processor .*Other"),
         ({"post_processor": {**TEMPLATE, "single": []}}, "no place for the text"),
         ({"model_dropout": 0.1}, "model.dropout is 0.1"),
