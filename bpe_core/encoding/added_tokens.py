@@ -1,13 +1,14 @@
-"""Tokens that stand in the text as they are spelled: special ones, and others that a vocabulary was given by hand.
+"""Finds added tokens in texts: the tokens that no merge makes, which stand in a text as they are spelled.
 
-Which of them count is the caller's choice. How they are found is that of Hugging Face tokenizers 0.23
-(`AddedVocabulary::find_matches`): leftmost, and of those the longest; first in the text as it is, for tokens that are
-not `normalized`, then in what lies between once that is normalised.
+Added tokens are the special tokens (such as `<|endoftext|>`) and others that a vocabulary was given by hand. They are
+found as Hugging Face tokenizers 0.23 finds them (`AddedVocabulary::find_matches`): the leftmost match wins, and of
+several at one place the longest. Two passes are made. The first searches the text as given, for tokens that are not
+`normalized`. The second normalizes what lies between those matches and searches it for the others.
 """
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -18,14 +19,19 @@ from bpe_core.kernels import flat_bytes
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 
 SpecialInText = Literal["plain", "allow", "refuse"]
-"""What the spelling of a special token in a text is: letters like any other, the token, or an error."""
+"""What the spelling of a special token in a text means: ordinary text (`plain`), the token (`allow`), or an error."""
 
 
 class AddedToken(NamedTuple):
-    """A token outside the merges, with the flags of Hugging Face tokenizers.
+    """A token that no merge makes, with the flags of Hugging Face tokenizers.
 
-    `single_word`: not where a letter, digit or the like stands beside it. `lstrip`, `rstrip`: white space on that side
-    belongs to it. `normalized`: it is looked for, itself normalised, in the normalised text.
+    Attributes:
+        content: its spelling.
+        special: whether it is a special token, whose id ordinary text never gets.
+        single_word: whether it is ignored next to a letter, digit or other word character.
+        lstrip: whether it takes the white space on its left.
+        rstrip: whether it takes the white space on its right.
+        normalized: whether its content is normalized and searched for in the normalized text.
     """
 
     content: str
@@ -38,83 +44,129 @@ class AddedToken(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Part of a text: normalised text to be cut into words, or an added token."""
+    """A part of a text: an added token, or ordinary text to split into words.
+
+    The spans of a text's pieces partition its normalized form: the first starts at 0, each other one where the piece
+    before it ends.
+
+    Attributes:
+        text: the normalized text of the piece. Its start may lie before `start`: after a token with `rstrip`, the
+            library (and so this module) may encode white space again that this token took. It belongs to that token.
+        token: the added token, or None for ordinary text.
+        start, end: the piece's span in the normalized text, in characters.
+    """
 
     text: str
     token: AddedToken | None
+    start: int
+    end: int
 
 
-class AddedTokens:
+class _Match(NamedTuple):
+    """A part of a searched text, `text[start:stop]`, and the added token found there, or None for text between."""
+
+    token: AddedToken | None
+    start: int
+    stop: int
+
+
+class AddedTokenFinder:
     """Finds added tokens in texts.
 
     Args:
-        tokens: those that count.
-        pre_tokenizer: normalizes texts the way the model does.
-        passes_special: special tokens are letters; still none is found that overlaps one of them.
+        tokens: the tokens to find.
+        pre_tokenizer: says how texts are normalized.
+        passes_special: whether special tokens are ordinary text. Even then, no token is found that overlaps the
+            spelling of one.
 
     Raises:
-        ValueError: two tokens are the same once they are normalised; the library would take either.
+        ValueError: normalization makes two tokens equal; the library would pick either.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], pre_tokenizer: PreTokenizer, passes_special: bool = False) -> None:
         self._pre_tokenizer = pre_tokenizer
         if passes_special and all(token.special for token in tokens):
             tokens = ()
-        self._raw = _Finder({t.content: t for t in tokens if not t.normalized}, passes_special)
+        self._raw = _LiteralFinder({t.content: t for t in tokens if not t.normalized}, passes_special)
         normalized: dict[str, AddedToken] = {}
         for token in tokens:
-            if token.normalized and normalized.setdefault(pre_tokenizer.normalize(token.content), token) != token:
-                other = normalized[pre_tokenizer.normalize(token.content)].content
-                raise ValueError(f"the added tokens {other!r} and {token.content!r} are one once they are normalised")
-        self._normalized = _Finder(normalized, passes_special)
+            if not token.normalized:
+                continue
+            content = pre_tokenizer.normalize(token.content)
+            if normalized.setdefault(content, token) != token:
+                raise ValueError(
+                    f"the added tokens {normalized[content].content!r} and {token.content!r} are both {content!r} once "
+                    "they are normalized; remove one of them, or set its flag normalized to false"
+                )
+        self._normalized = _LiteralFinder(normalized, passes_special)
 
-    def rows(self, texts: pa.Array) -> list[int]:
-        """Returns the numbers of the texts that may hold one of the tokens; all others hold none."""
-        found = self._raw.rows(texts)
-        if self._normalized.looks_for_any:
-            found |= self._normalized.rows(self._pre_tokenizer.normalize_batch(texts))
+    def find_rows(self, texts: pa.Array) -> list[int]:
+        """Returns the indices of the texts that may hold an added token, sorted; no other text holds one."""
+        found = self._raw.find_rows(texts)
+        if self._normalized.has_tokens:
+            found |= self._normalized.find_rows(self._pre_tokenizer.normalize_batch(texts))
         return sorted(found)
 
-    def pieces(self, text: str) -> list[Piece]:
-        """Returns a text's pieces in order; one without a token is not empty."""
-        pieces = []
-        for raw in self._raw.split(text):
-            if raw.token is not None:
-                pieces.append(raw)
-            else:
-                pieces += self._normalized.split(self._pre_tokenizer.normalize(raw.text))
+    def split(self, text: str) -> list[Piece]:
+        """Splits a text at its added tokens; returns the pieces in order, the text between tokens normalized.
+
+        >>> finder = AddedTokenFinder([AddedToken("<end>", id=300, rstrip=True)], PreTokenizer("gpt2"))
+        >>> [(piece.text, piece.start, piece.end) for piece in finder.split("a<end> b")]
+        [('a', 0, 1), ('<end> ', 1, 7), ('b', 7, 8)]
+        """
+        pieces: list[Piece] = []
+        raw_end = end = 0  # How far the pieces reach, in the text as given and in the normalized text.
+        for token, start, stop in self._raw.split(text):
+            own_start = max(start, raw_end)
+            raw_end = max(stop, raw_end)
+            if token is not None:
+                own = text[own_start:stop]
+                pieces.append(Piece(own, token, end, end + len(own)))
+                end += len(own)
+                continue
+            between = self._pre_tokenizer.normalize(text[start:stop])
+            shift = end - len(self._pre_tokenizer.normalize(text[start:own_start]))
+            for found, first, last in self._normalized.split(between):
+                before, end = end, max(end, shift + last)
+                pieces.append(Piece(between[first:last], found, before, end))
         return pieces
 
     def count(self, texts: pa.Array) -> Counter[str]:
-        """Returns how often each token stands in texts, by its content."""
+        """Returns how often each token is found in texts, by its content."""
         counts: Counter[str] = Counter()
-        for row in self.rows(texts):
-            counts.update(p.token.content for p in self.pieces(texts[row].as_py()) if p.token is not None)
+        for row in self.find_rows(texts):
+            counts.update(p.token.content for p in self.split(texts[row].as_py()) if p.token is not None)
         return counts
 
 
-class _Finder:
-    """Finds literal spellings."""
+class _LiteralFinder:
+    """Finds tokens by their exact spelling.
+
+    Args:
+        tokens: spelling -> token.
+        passes_special: as for `AddedTokenFinder`.
+    """
 
     def __init__(self, tokens: dict[str, AddedToken], passes_special: bool) -> None:
         self._tokens = tokens
         self._passes_special = passes_special
-        # Longer ones first, so that of several at one place the longest is found.
+        # Alternatives are tried in order: longer ones come first, so that the longest match at a place is found.
         by_length = sorted(tokens, key=len, reverse=True)
         self._pattern = regex.compile("|".join(map(regex.escape, by_length))) if tokens else None
 
     @property
-    def looks_for_any(self) -> bool:
+    def has_tokens(self) -> bool:
         return bool(self._tokens)
 
-    def rows(self, texts: pa.Array) -> set[int]:
+    def find_rows(self, texts: pa.Array) -> set[int]:
+        """Returns the indices of the texts that hold the start of a token's spelling."""
         found: set[int] = set()
         if not self._tokens:
             return found
         data, offsets = flat_bytes(texts)
-        # One after the other: a plain search for a string is faster than one for any of a few, and many share a start.
-        # `re` searches the array as it is, and for so short strings three times as fast as `bytes.find`.
-        for start in _common_starts(list(self._tokens)):
+        # One search for each common start is faster than one search for any of them. `re` searches the array without
+        # copying it, and strings this short three times as fast as `bytes.find`.
+        for start in _find_common_starts(list(self._tokens)):
             search = re.compile(re.escape(start.encode())).search
             match = search(data.data)
             while match:
@@ -123,59 +175,73 @@ class _Finder:
                 match = search(data.data, int(offsets[row + 1]))
         return found
 
-    def split(self, text: str) -> list[Piece]:
-        """Returns the pieces of a text. Empty is only a token in white space that the token before has taken too."""
-        pieces: list[Piece] = []
+    def split(self, text: str) -> Iterator[_Match]:
+        """Yields the parts of a text in the library's order, tokens and the text between them.
+
+        Parts overlap where a token with `rstrip` took white space that a later token or the text after it has too.
+
+        >>> tokens = {"<a>": AddedToken("<a>", id=300, rstrip=True), "\\n\\n": AddedToken("\\n\\n", id=301)}
+        >>> [(start, stop) for _, start, stop in _LiteralFinder(tokens, passes_special=False).split("<a>\\n\\n\\nb")]
+        [(0, 6), (3, 5), (5, 7)]
+        """
         end = 0
         for match in self._pattern.finditer(text) if self._pattern else ():
             token = self._tokens[match.group()]
             start, stop = match.span()
             if token.special and self._passes_special:
                 continue
-            if token.single_word and (_is_word(text[max(start - 1, 0) : start]) or _is_word(text[stop : stop + 1])):
-                continue
+            if token.single_word:
+                if _is_word_character(text[max(start - 1, 0) : start]) or _is_word_character(text[stop : stop + 1]):
+                    continue
             if token.lstrip:
                 start = max(start, end)
                 while start > end and text[start - 1] in _WHITE_SPACE:
                     start -= 1
-            if token.rstrip:  # White space up to `end` is the token's before, which took all that followed it.
+            if token.rstrip:
                 stop = max(stop, end)
                 while stop < len(text) and text[stop] in _WHITE_SPACE:
                     stop += 1
-            if start >= stop:  # The token before has taken all of it, as white space on its right.
+            if start >= stop:  # The token before has taken all of this one, which is white space.
                 continue
             if start > end:
-                pieces.append(Piece(text[end:start], None))
-            pieces.append(Piece(text[max(start, end) : stop], token))
-            end = stop
+                yield _Match(None, end, start)
+            yield _Match(token, start, stop)
+            end = stop  # This may be less than before: the library goes on from the token it found last.
         if end < len(text):
-            pieces.append(Piece(text[end:], None))
-        return pieces
+            yield _Match(None, end, len(text))
 
 
 # The White_Space property of Unicode; Python's own `strip` takes U+001C to U+001F as well.
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
 _WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
-_WORD = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
+_WORD_CHARACTER = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
 
 
-def _is_word(character: str) -> bool:
-    return bool(_WORD.match(character))
+def _is_word_character(character: str) -> bool:
+    return bool(_WORD_CHARACTER.match(character))
 
 
-def _common_starts(spellings: list[str]) -> list[str]:
-    """Returns few strings such that every spelling starts with one of them: all of a first character, shortened."""
+def _find_common_starts(contents: list[str]) -> list[str]:
+    """Returns one string for each first character: the longest start that all contents with that character share.
+
+    >>> _find_common_starts(["<|im_start|>", "<|im_end|>", "[MASK]"])
+    ['<|im_', '[MASK]']
+    """
     shared: dict[str, str] = {}
-    for spelling in spellings:
-        start = shared.setdefault(spelling[0], spelling)
-        while not spelling.startswith(start):
+    for content in contents:
+        start = shared.setdefault(content[0], content)
+        while not content.startswith(start):
             start = start[:-1]
-        shared[spelling[0]] = start
+        shared[content[0]] = start
     return list(shared.values())
 
 
 def check_special_in_text(choice: str) -> None:
-    """Raises ValueError for what is not a `SpecialInText`."""
+    """Checks that `choice` is a `SpecialInText`.
+
+    Raises:
+        ValueError: it is not.
+    """
     if choice not in get_args(SpecialInText):
         raise ValueError(f"special is {choice!r}; it is one of {', '.join(get_args(SpecialInText))}")

@@ -1,31 +1,39 @@
-"""BPE-dropout (Provilkov and others, 2020): merges are left out at random, so that a word has many spellings."""
+"""BPE-dropout (Provilkov et al., 2020): leaves merges out at random, so that the same word gets different ids.
+
+A model trained on such ids sees each word in many segmentations:
+
+    without dropout     unrelated                    1 token
+    with dropout 0.1    un related, unrel ated, ...  drawn again for each seed and each place of a word
+"""
 
 from typing import Any
 
 import numpy as np
 
-from bpe_core.encoding.word_encoder import Encoder
+from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.encoding.word_merging import NO_RANK, Merging, RankedBy, find_rank, new_merging
 from bpe_core.kernels import Int32s, Int64s, UInt8s, kernel, part
 from bpe_core.merging.alphabet import Alphabet
 from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
+# 2^64 divided by the golden ratio: splitmix64 adds it to its state for each number.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @part
-def _mixed(number: Any) -> Any:
-    """Returns the bits of a number well mixed: the last step of splitmix64 (Steele, Lea and Flood, 2014)."""
+def _mix_bits(number: Any) -> Any:
+    """Returns a number's bits well mixed: the last step of splitmix64 (Steele, Lea and Flood, 2014)."""
     mixed = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
 
 
 @part
-def _merge_word(symbols: Int32s, merging: Merging, least: Any, state: Any) -> Any:
+def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, state: Any) -> Any:
     """Merges a word in place; returns how many symbols are left.
 
-    A merge takes part in a step when the step's random number for its place is at least `least`.
+    In each step, every place where a merge is possible draws a random number from `state`. A place takes part in the
+    step if its number is at least `least`.
     """
     size = symbols.size
     ranks = np.empty(size, np.uint64)
@@ -37,7 +45,7 @@ def _merge_word(symbols: Int32s, merging: Merging, least: Any, state: Any) -> An
             if ranks[at] == NO_RANK:
                 continue
             state += _GOLDEN
-            if ranks[at] < lowest and _mixed(state) >= least:
+            if ranks[at] < lowest and _mix_bits(state) >= least:
                 best, lowest = at, ranks[at]
         if best < 0:
             break
@@ -55,18 +63,25 @@ def _merge_word(symbols: Int32s, merging: Merging, least: Any, state: Any) -> An
 
 @kernel
 def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: Any, seed: Any) -> Int32s:
-    """Returns the ids of words whose symbols follow each other, `ends` where each word's do.
+    """Returns the ids of words after merging each with dropout.
 
-    In each step every merge that could be made is left out with a probability of `least / 2^64`, for each place anew;
-    of those that remain the first in rank is made, the leftmost of equals. When none remains the word is done. The
-    random numbers depend on `seed` and the number of the word alone. Takes time in proportion to a word's symbols
-    times its merges.
+    In each step every possible merge is left out with the probability `least / 2^64`, drawn again for each place. Of
+    those that remain, the one with the lowest rank is made, the leftmost of equals. The word is finished when none
+    remains. The random numbers depend on `seed` and on the index of the word only. The time is proportional to a
+    word's symbols times its merges.
+
+    Args:
+        symbols: the base symbols of all words, one word after the other.
+        ends: where each word's symbols end in `symbols`.
+        merging: the merges.
+        least: the dropout times 2^64, uint64.
+        seed: uint64.
     """
     ids = symbols.copy()
     write = start = np.int64(0)
     for word in range(ends.size):
-        state = _mixed(np.uint64(seed) + np.uint64(word + 1) * _GOLDEN)
-        size = _merge_word(ids[start : ends[word]], merging, least, state)
+        state = _mix_bits(np.uint64(seed) + np.uint64(word + 1) * _GOLDEN)
+        size = _merge_word_with_dropout(ids[start : ends[word]], merging, least, state)
         for i in range(size):
             ids[write + i] = ids[start + i]
         write += size
@@ -75,24 +90,24 @@ def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: A
 
 
 class DropoutEncoder:
-    """Encodes words with merges left out at random; the arguments are those of `Encoder`."""
+    """Encodes words with merges left out at random; the arguments are those of `WordEncoder`."""
 
     def __init__(
         self, alphabet: Alphabet, base_ids: dict[bytes, int], merges: Int32s, ranked_by: RankedBy = "merge"
     ) -> None:
-        self._base = Encoder(alphabet, base_ids, merges[:0])
+        self._without_merges = WordEncoder(alphabet, base_ids, merges[:0])
         self._merging = new_merging(merges, ranked_by)
 
     def encode(self, data: UInt8s, word_ends: WordEnds, dropout: float, seed: int) -> Int32s:
-        """Returns the ids of a text that was cut into words; an unknown character is as `Encoder.encode` gives it.
+        """Returns the ids of one text that was split into words; an unknown character is `UNKNOWN - code point`.
 
         Raises:
-            ValueError: `dropout` is not from 0 up to, but not including, 1; without any merge there is nothing to
-                train with.
+            ValueError: `dropout` is not in [0, 1). With 1 no merge would ever be made.
         """
         if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is {dropout}; it is a probability from 0 up to, not including, 1")
+            raise ValueError(f"dropout is {dropout}; give a probability from 0 up to, but not including, 1")
+        # To the encoder, each word is a text: so it returns where each word's symbols start.
         each_word = word_ends._replace(first_end=np.arange(0, word_ends.ends.size + 1, word_ends.stride))
-        symbols, starts = self._base.encode(data, np.zeros(1, np.int64), each_word)
+        symbols, starts = self._without_merges.encode(data, np.zeros(1, np.int64), each_word)
         least = np.uint64(int(dropout * 2**64))
         return merge_with_dropout(symbols, starts[1:], self._merging, least, np.uint64(seed & (2**64 - 1)))

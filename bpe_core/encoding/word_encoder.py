@@ -341,7 +341,7 @@ def _most_ids(start: Any, stop: Any) -> Any:
     return stop - start + _RUN + _IDS_IN_SLOT
 
 
-class Encoder:
+class WordEncoder:
     """Encodes batches of words.
 
     Args:

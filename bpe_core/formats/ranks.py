@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core.encoding.model import Model, NotExpressibleError
-from bpe_core.encoding.word_encoder import Encoder
+from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.kernels import Int32s, flat_bytes
 from bpe_core.merging.alphabet import MARKER, Alphabet
 from bpe_core.pretokenize.pre_tokenizer import WordEnds
@@ -81,7 +81,7 @@ def _made_otherwise(
     """Returns what the merges make of words where that is not the one id that stands beside the word."""
     if not words:
         return {}
-    encoder = Encoder(alphabet, base_ids, model.merges, model.ranked_by)
+    encoder = WordEncoder(alphabet, base_ids, model.merges, model.ranked_by)
     data, offsets = flat_bytes(pa.array([word for _, word in words], pa.large_binary()))
     ids, starts = encoder.encode(data, offsets, WordEnds(offsets[1:], np.arange(len(words) + 1), 1))
     stops = starts[1:] - (base_ids.get(MARKER) == len(model.tokens))

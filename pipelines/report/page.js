@@ -277,7 +277,7 @@ const tokenmill = (() => {
     if (id > UNKNOWN) return id;
     if (data.unknown_id === null) {
       const character = String.fromCodePoint(UNKNOWN - id);
-      const missing = "is not in the vocabulary, and there is no unk token to stand for it";
+      const missing = "is not in the vocabulary, and there is no unk token to replace it";
       throw new RangeError(`${readable(character)} ${missing}`);
     }
     return data.unknown_id;

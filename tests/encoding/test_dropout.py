@@ -76,5 +76,5 @@ def test_special_tokens_stay_whole() -> None:
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, 1.5, float("nan")])
 def test_a_dropout_that_is_no_probability_is_refused(dropout: float) -> None:
-    with pytest.raises(ValueError, match="it is a probability from 0 up to, not including, 1"):
+    with pytest.raises(ValueError, match="give a probability from 0 up to, but not including, 1"):
         TOKENIZER.encode("the", dropout=dropout)

@@ -91,7 +91,7 @@ def test_bytes_that_are_not_utf8_are_words_of_their_own() -> None:
     assert tokenizer.encode_bytes(b"") == []
     with pytest.raises(ValueError, match="spells the special token"):
         tokenizer.encode_bytes(b"\xff<|e|>", special="refuse")
-    with pytest.raises(ValueError, match="kind byte only"):
+    with pytest.raises(ValueError, match="only kind byte encodes bytes"):
         CHAR["glued"].encode_bytes(b"a")
 
 

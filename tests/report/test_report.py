@@ -583,7 +583,7 @@ def test_a_character_without_a_symbol_is_said(browser: Browser, tmp_path: Path) 
     assert typed(browser, ["low"], False) == [" ".join(map(str, tokenizer.encode("low")))]
     assert typed(browser, ["löw"], False) == [""]
     said = browser.run("document.getElementById('typed-summary').textContent")
-    assert said == "ö is not in the vocabulary, and there is no unk token to stand for it"
+    assert said == "ö is not in the vocabulary, and there is no unk token to replace it"
     assert browser.complaints == []
 
 
