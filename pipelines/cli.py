@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
 from bpe_core.export import ExportFormat
-from pipelines import commands
-from pipelines.checking.comparison import Library
 from pipelines.errors import LockLostError, OutputLockedError, PipelineError, WorkerLostError
-from pipelines.jobs import outcome_of, run_job
 from pipelines.running.outcome import EXIT_CODES, Outcome
 from pipelines.storage.manifest import versions
+from pipelines.storage.quiet_beam import quiet_beam_import
+
+with quiet_beam_import():
+    from pipelines import commands
+    from pipelines.checking.comparison import Library
+    from pipelines.jobs import outcome_of, run_job
 
 _BEAM_JOBS = ("train", "tokenize", "sweep")
 _VERIFY_SHARDS = "verify shards"

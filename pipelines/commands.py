@@ -30,6 +30,7 @@ from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
+from pipelines.storage.tokenizer_files import read_tokenizer, write_tokenizer
 from pipelines.tokenizing.rows import read_job_tokenizer
 from pipelines.tokenizing.shards import read_token_counts
 from pipelines.training.word_counts import count_corpus_here, read_word_counts
@@ -38,7 +39,7 @@ _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_g
 
 
 def _tokenizer(args: argparse.Namespace) -> Tokenizer:
-    return files.read_tokenizer(args.tokenizer, args.pattern)
+    return read_tokenizer(args.tokenizer, args.pattern)
 
 
 def _corpus(args: argparse.Namespace) -> Corpus:
@@ -128,7 +129,7 @@ def export(args: argparse.Namespace) -> None:
 def cut(args: argparse.Namespace) -> None:
     """Writes the tokenizer with the first merges of another."""
     tokenizer = _tokenizer(args).keep_first_merges(args.merges)
-    files.write_tokenizer(args.output, tokenizer)
+    write_tokenizer(args.output, tokenizer)
     print(f"{args.output}: {args.merges:,} merges, {tokenizer.vocab_size:,} ids")
 
 

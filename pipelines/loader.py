@@ -16,15 +16,14 @@ own; otherwise each decodes all that its rank reads.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bpe_core.kernels import Int64s
 from pipelines.storage import files
@@ -45,37 +44,73 @@ list."""
 _ORDER = 1  # Raised with every change to the order of rows, so that no state is resumed in another order.
 _SHARDS, _GROUPS, _ROWS, _BUCKETS = range(4)  # What is shuffled: each draws numbers of its own.
 
+_MINIMUM = {
+    "batch_size": 1,
+    "max_tokens": 1,
+    "seed": 0,
+    "window_tokens": 1,
+    "rank": 0,
+    "world_size": 1,
+    "streams": 1,
+}
 
-class Batching(BaseModel):
-    """What a batch is, in which order batches come, and which of them are one rank's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+@dataclass(frozen=True)
+class Batching:
+    """Says what a batch is, in which order batches come, and which of them belong to one rank.
 
-    buckets: tuple[int, ...] | None = Field(
-        None, min_length=1, description="lengths of the buckets to read; all if left out"
-    )
-    batch_size: int | None = Field(None, gt=0, description="rows in a batch")
-    max_tokens: int | None = Field(None, gt=0, description="rows times bucket length in a batch, at most")
-    seed: int = Field(0, ge=0, description="of all shuffling; each epoch shuffles anew")
-    shuffle: bool = Field(True, description="false: rows in the order of the shards, one bucket after another")
-    window_tokens: int = Field(1 << 23, gt=0, description="padded tokens of a bucket that are shuffled together, about")
-    drop_last: bool = Field(False, description="full batches only, equally many for every rank")
-    columns: tuple[str, ...] | None = Field(
-        None, description="columns of a batch; length and all that hold a value for each token if left out"
-    )
-    rank: int = Field(0, ge=0, description="which of the processes that share an epoch this is")
-    world_size: int = Field(1, gt=0, description="how many processes share an epoch")
-    streams: int = Field(1, gt=0, description="runs that a rank reads in turn; best the number of DataLoader workers")
+    Give exactly one of `batch_size` and `max_tokens`.
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
+    Attributes:
+        buckets: the lengths of the buckets to read; None for all.
+        batch_size: rows in a batch.
+        max_tokens: the largest number of rows times bucket length in a batch.
+        seed: decides all shuffling; each epoch is shuffled differently.
+        shuffle: False for rows in the order of the shards, one bucket after another.
+        window_tokens: about how many padded tokens of a bucket are shuffled together.
+        drop_last: True for full batches only, and equally many for every rank.
+        columns: the columns of a batch; None for `length` and all columns with one value per token.
+        rank: which of the processes that share an epoch this is, from 0.
+        world_size: how many processes share an epoch.
+        streams: runs that a rank reads in turn; the number of `DataLoader` workers works best.
+
+    Raises:
+        ValueError: a value is out of range, or both or neither of `batch_size` and `max_tokens` are given.
+    """
+
+    buckets: tuple[int, ...] | None = None
+    batch_size: int | None = None
+    max_tokens: int | None = None
+    seed: int = 0
+    shuffle: bool = True
+    window_tokens: int = 1 << 23
+    drop_last: bool = False
+    columns: tuple[str, ...] | None = None
+    rank: int = 0
+    world_size: int = 1
+    streams: int = 1
+
+    def __post_init__(self) -> None:
+        for name, minimum in _MINIMUM.items():
+            value = getattr(self, name)
+            if value is None and name in ("batch_size", "max_tokens"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {minimum}")
+        for name in ("buckets", "columns"):
+            values = getattr(self, name)
+            if isinstance(values, str):
+                raise ValueError(f"{name} is {values!r}; it must be a list")
+            if values is not None:
+                object.__setattr__(self, name, tuple(values))
+        if self.buckets == ():
+            raise ValueError("buckets is empty; name at least one bucket, or leave buckets out to read all")
         if (self.batch_size is None) == (self.max_tokens is None):
             raise ValueError(
                 f"batch_size is {self.batch_size} and max_tokens {self.max_tokens}; give one of the two, rows or tokens"
             )
         if self.rank >= self.world_size:
             raise ValueError(f"rank {self.rank} is not below world_size {self.world_size}; ranks count from 0")
-        return self
 
     def num_rows(self, bucket: int) -> int:
         """Returns the rows of a full batch.
@@ -173,7 +208,9 @@ class ShardBatches:
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """All that the order of batches depends on. Ranks may share a state; columns change no order."""
-        settings = self._batching.model_dump(mode="json", exclude={"buckets", "columns", "rank"})
+        settings = {
+            name: value for name, value in asdict(self._batching).items() if name not in ("buckets", "columns", "rank")
+        }
         shards = {
             str(bucket): {
                 "shards": len(shards),

@@ -351,7 +351,7 @@ def test_a_config_file_that_is_not_there_or_not_yaml_is_named(
     assert capsys.readouterr().err == f"tokenmill: {path}: no such file\n"
     for content, message in [
         (b"corpus: [a", "is not YAML: while parsing a flow sequence"),
-        (b"\xff", "is not a text in UTF-8: 'utf-8' codec can't decode byte 0xff in position 0"),
+        (b"\xff", "is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 0"),
         (b"", "holds no settings; start from one of the files in configs/"),
         (b"- a", "holds no settings; start from one of the files in configs/"),
     ]:
@@ -472,7 +472,7 @@ def wait_for(what: Callable[[], object]) -> None:
 def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: signal.Signals, tmp_path: Path) -> None:
     command = ["-m", "pipelines.cli", "train", "--config", project_file(tmp_path), "--run.workers", "2"]
     with subprocess.Popen([sys.executable, *command], stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True) as job:
-        wait_for(lambda: any("pipelines.running.runners" in process for process in processes_of(job.pid)))
+        wait_for(lambda: any("pipelines.running.worker" in process for process in processes_of(job.pid)))
         job.send_signal(number)
         _, said = job.communicate(timeout=WAIT_SECONDS)
     assert job.returncode == -number
@@ -506,7 +506,7 @@ def test_text_and_output_are_the_same_bytes_in_every_locale(tmp_path: Path) -> N
 def test_a_tokenizer_that_is_not_there_or_damaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, message in (
         (None, "no such file; train the tokenizer first (tokenmill train), or name another"),
-        (b"\xff", "is not a text in UTF-8: "),
+        (b"\xff", "is not UTF-8 text: "),
         (b'{"version', "this is not JSON: "),
     ):
         if content is not None:

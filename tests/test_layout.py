@@ -1,16 +1,19 @@
 """What stands where, and what may import what."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import bpe_core
+import pipelines
 
 ROOT = Path(__file__).parent.parent
 
@@ -101,19 +104,53 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
 
 
+def loaded_by(program: str) -> set[str]:
+    """The top-level packages that are imported after a program."""
+    command = f"{program}; import sys; print(sorted({{m.split('.')[0] for m in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stderr == ""
+    return set(ast.literal_eval(done.stdout))
+
+
 def test_importing_the_core_loads_neither_beam_nor_pydantic() -> None:
-    program = "import bpe_core, sys; print(sorted({m.split('.')[0] for m in sys.modules}))"
-    loaded = ast.literal_eval(
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    )
+    loaded = loaded_by("import bpe_core")
     assert "bpe_core" in loaded
-    assert not {"pipelines", "apache_beam", "pydantic", "pydantic_settings"} & set(loaded)
+    assert not {"pipelines", "apache_beam", "pydantic", "pydantic_settings"} & loaded
 
 
-def test_all_is_sorted_and_every_name_in_it_exists() -> None:
+def test_importing_the_loader_loads_neither_beam_nor_pydantic() -> None:
+    for program in ("import pipelines.loader", "from pipelines import Batching, ShardBatches"):
+        loaded = loaded_by(program)
+        assert {"pipelines", "pyarrow"} <= loaded
+        assert not {"apache_beam", "pydantic", "pydantic_settings"} & loaded
+
+
+def test_importing_the_pipelines_loads_nothing_and_leaves_logging_alone() -> None:
+    assert not {"apache_beam", "pydantic", "numpy", "pyarrow"} & loaded_by("import pipelines")
+    loaded_by(
+        "import logging, pipelines; pipelines.train_tokenizer; "
+        "root = logging.getLogger(); assert not root.handlers and not root.filters and root.manager.disable == 0"
+    )
+
+
+@pytest.mark.parametrize("package", [bpe_core, pipelines])
+def test_all_is_sorted_and_every_name_in_it_exists(package: ModuleType) -> None:
     # As ruff sorts it: constants, then classes, then functions.
-    assert bpe_core.__all__ == sorted(bpe_core.__all__, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
-    assert [name for name in bpe_core.__all__ if not hasattr(bpe_core, name)] == []
+    names = package.__all__
+    assert names == sorted(names, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert [name for name in names if not hasattr(package, name)] == []
+    assert set(names) <= set(dir(package))
+    assert not hasattr(package, "no_such_name")
+
+
+def test_the_documentation_imports_only_the_public_api() -> None:
+    public = {"bpe_core": set(bpe_core.__all__), "pipelines": set(pipelines.__all__)}
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in public:
+                    assert node.module in public, f"{page.name}: {node.module} is not public"
+                    assert {alias.name for alias in node.names} <= public[str(node.module)], page.name
 
 
 def test_the_top_of_the_repository_holds_what_belongs_there() -> None:

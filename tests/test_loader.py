@@ -126,7 +126,7 @@ def forkserver() -> Any:
 def test_every_row_comes_once_in_an_epoch_over_all_ranks(
     tmp_path_factory: pytest.TempPathFactory,
     layout: Layout,
-    size: dict[str, int],
+    size: dict[str, Any],
     world_size: int,
     streams: int,
     window_tokens: int,
@@ -384,6 +384,12 @@ def test_any_list_column_of_the_buckets_length_is_stacked(tmp_path: Path) -> Non
     ("batching", "message"),
     [
         ({}, "batch_size is None and max_tokens None; give one of the two"),
+        ({"batch_size": 0}, "batch_size is 0; it must be a whole number of at least 1"),
+        ({"batch_size": 1, "seed": -1}, "seed is -1; it must be a whole number of at least 0"),
+        ({"batch_size": 2.5}, "batch_size is 2.5; it must be a whole number"),
+        ({"batch_size": 1, "streams": None}, "streams is None; it must be a whole number"),
+        ({"batch_size": 1, "buckets": ()}, "buckets is empty; name at least one bucket"),
+        ({"batch_size": 1, "columns": "length"}, "columns is 'length'; it must be a list"),
         ({"batch_size": 1, "max_tokens": 8}, "batch_size is 1 and max_tokens 8; give one of the two"),
         ({"batch_size": 1, "rank": 2, "world_size": 2}, "rank 2 is not below world_size 2"),
         ({"max_tokens": 15}, "max_tokens 15 does not hold one row of bucket 16"),

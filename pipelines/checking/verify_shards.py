@@ -62,9 +62,7 @@ def check_shards(
         return
     yield Check("manifest", "pass", f"{len(manifest['shards']):,} shards, {manifest['counts'].get('rows', 0):,} rows")
     output = _Output(folder, manifest)
-    there = {
-        m.path: int(m.size_in_bytes) for m in files.match(files.join(folder, "bucket=*", "**")) if m.path != folder
-    }
+    there = {m.path: int(m.num_bytes) for m in files.match(files.join(folder, "bucket=*", "**")) if m.path != folder}
     yield _check_files(output, there)
     read = _ReadShards(output, _Sample.of(manifest, sample, seed))
     checksums = _Tally()

@@ -32,6 +32,7 @@ from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.storage import files
 from pipelines.storage.manifest import differences, read_json
 from pipelines.storage.output_files import MANIFEST
+from pipelines.storage.tokenizer_files import read_tokenizer
 from pipelines.training.train_tokenizer import train_tokenizer
 from pipelines.training.word_counts import count_corpus_here, read_word_counts
 
@@ -65,7 +66,7 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
     path = project.train.output if project.train else TokenizingJob.of(project).shards.tokenizer
     assert path is not None
     try:
-        tokenizer = files.read_tokenizer(path)
+        tokenizer = read_tokenizer(path)
     except ValueError as error:
         yield Check("loads", "fail", str(error))
         return

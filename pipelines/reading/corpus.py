@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import FileMetadata
 
 from pipelines.errors import BadInputError
 from pipelines.reading.fingerprints import file_fingerprint
@@ -22,6 +21,7 @@ from pipelines.reading.order import place_order
 from pipelines.reading.quarantine import BadRows, Reason, bad_input
 from pipelines.settings.corpus import Corpus, CorpusFormat
 from pipelines.storage import files
+from pipelines.storage.local_files import StoredFile
 
 FileFormat = Literal["parquet", "jsonl", "text", "known-answers"]
 
@@ -115,7 +115,7 @@ def find_files(
         return [
             SourceFile("known-answers", "known-answers", size, hashlib.sha256("\n".join(facts).encode()).hexdigest())
         ]
-    found: dict[str, tuple[FileMetadata, str]] = {}
+    found: dict[str, tuple[StoredFile, str]] = {}
     weights = dict(zip(corpus.files, corpus.weights, strict=False))
     patterns = corpus.files or (sysconfig.get_paths()["stdlib"],)
     for pattern in patterns:
@@ -168,7 +168,7 @@ def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:
             )
 
 
-def _matched(pattern: str, corpus: Corpus) -> list[FileMetadata]:
+def _matched(pattern: str, corpus: Corpus) -> list[StoredFile]:
     if any(mark in pattern for mark in "*?["):
         found = [m for m in files.match(pattern) if not _is_hidden(m.path, pattern)]
         if found or "[" not in pattern:
@@ -191,7 +191,7 @@ def _any_bracket(path: str) -> str:
     return path.replace("[", "?")
 
 
-def _spelled(found: list[FileMetadata], start: str) -> list[FileMetadata]:
+def _spelled(found: list[StoredFile], start: str) -> list[StoredFile]:
     return [m for m in found if m.path.startswith(start)] if "[" in start else found
 
 
@@ -237,8 +237,8 @@ def _format_of(path: str) -> FileFormat | None:
     return _FORMATS.get(suffixes[-1]) if suffixes else None
 
 
-def _inspect(metadata: FileMetadata, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
-    path, size = metadata.path, int(metadata.size_in_bytes)
+def _inspect(metadata: StoredFile, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
+    path, size = metadata.path, int(metadata.num_bytes)
     given: CorpusFormat = "text" if corpus.sample else corpus.format
     kind = _format_of(path) if given == "auto" else given
     if kind is None:

@@ -100,7 +100,7 @@ def find_duplicates(
         )
         for name, task in tasks.items()
     }
-    there = {m.path: m.size_in_bytes for m in files.match(files.join(folder, "*"))}
+    there = {m.path: m.num_bytes for m in files.match(files.join(folder, "*"))}
     kept = {files.join(folder, hashes.name) for hashes in hashed.values()} & set(there)
     files.delete(*(path for path in there if path not in kept))
     missing = [name for name in tasks if files.join(folder, hashed[name].name) not in kept]
@@ -213,7 +213,7 @@ def compare_part(part: int, num_parts: int, folder: str, hashed: Mapping[str, Ha
 
 def _read_hashes(path: str, low: int, high: int) -> npt.NDArray[np.void]:
     """Returns what a file of sorted hashes holds from `low` to `high` (exclusive)."""
-    size = int(files.match(path)[0].size_in_bytes) // _HASHED.itemsize
+    size = int(files.match(path)[0].num_bytes) // _HASHED.itemsize
     with files.open_raw(path) as file:
         start, stop = (
             bisect_left(range(size), bound, key=lambda index: _read_at(file, index, 1)["high"][0])

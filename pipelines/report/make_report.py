@@ -25,6 +25,7 @@ from pipelines.settings.report import Report
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, REPORT_DATA, REPORT_PAGE, TEMPORARY_FOLDER, TOKEN_COUNTS
+from pipelines.storage.tokenizer_files import read_tokenizer
 from pipelines.tokenizing.shards import read_token_counts
 from pipelines.training.word_counts import read_word_counts
 
@@ -47,7 +48,7 @@ def make_report(job: ReportJob, name: str) -> str:
     """
     _check_installed()
     settings = job.report
-    tokenizer = files.read_tokenizer(settings.tokenizer or "")
+    tokenizer = read_tokenizer(settings.tokenizer or "")
     material = _material(tokenizer, job)
     figures = make_figures(tokenizer, material)
     facts = _facts(tokenizer, name)

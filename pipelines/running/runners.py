@@ -1,4 +1,4 @@
-"""Where pipelines run: on this machine by default, anywhere else by Beam's own flags."""
+"""Runs pipelines: on this machine by default, anywhere else if Beam's own flags say so."""
 
 import logging
 import os
@@ -8,9 +8,8 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 import apache_beam as beam
@@ -19,62 +18,59 @@ from apache_beam.portability.api import beam_provision_api_pb2
 from apache_beam.runners.job.utils import dict_to_struct
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
-from apache_beam.runners.worker import sdk_worker_main
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipelines.errors import BadInputError, PipelineError, WorkerLostError
+from pipelines.running.worker import delete_if_exists
 from pipelines.settings.run import Run
 
 
 def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: Sequence[str]) -> None:
-    """Builds a pipeline, runs it and waits for its end.
+    """Builds a pipeline, runs it and waits until it ends.
 
-    Without `--runner` among the flags it runs on Beam's FnApi runner, which downloads nothing, in `run.num_workers`
-    processes (one: this process).
+    Unless `beam_args` has a `--runner`, the pipeline runs on Beam's FnApi runner, which downloads nothing, in
+    `run.num_workers` processes; one worker runs in this process.
 
     Raises:
         BadInputError: a worker failed with a `ValueError`.
         PipelineError: a worker failed with another error, or was lost.
     """
-    with _sign_of_life() as sign:
+    with _make_liveness_file() as liveness_file:
         if any(flag.split("=")[0] == "--runner" for flag in beam_args):
             pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
         else:
-            # The error of a worker is raised here as well; Beam would also print its traceback, twice.
+            # A worker's error is also raised here. Beam would print its traceback twice.
             logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
             options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])
-            pipeline = beam.Pipeline(runner=_local_runner(run.num_workers, options, sign), options=options)
+            pipeline = beam.Pipeline(
+                runner=_make_local_runner(run.num_workers, options, liveness_file), options=options
+            )
         build(pipeline)
         try:
-            with _workers_watched(sign):
+            with _watch_workers(liveness_file):
                 pipeline.run().wait_until_finish()
         except WorkerLostError:
             raise
         except Exception as error:
-            raise _failure(error) from error
+            raise _find_worker_error(error) from error
 
 
 @contextmanager
-def _sign_of_life() -> Iterator[str]:
-    """Yields the path of a file that is there while the workers are to go on."""
+def _make_liveness_file() -> Iterator[str]:
+    """Yields the path of the liveness file: the workers exit when it is deleted."""
     descriptor, path = tempfile.mkstemp(prefix="tokenmill-")
     os.close(descriptor)
     try:
         yield path
     finally:
-        _delete(path)
-
-
-def _delete(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.remove(path)
+        delete_if_exists(path)
 
 
 def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
-    """Refuses relative paths where the workers may have another working folder than the driver.
+    """Refuses relative paths if the workers may have another working folder than the driver.
 
     Raises:
-        ValueError: with the path. Unrefused, a worker would write to a folder that nobody looks at.
+        ValueError: a path is relative. A worker would write to a folder that nobody looks at.
     """
     flags = dict(flag.lstrip("-").partition("=")[::2] for flag in beam_args)
     runner = flags.get("runner", "DirectRunner")
@@ -85,20 +81,20 @@ def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
         if "://" not in path and not os.path.isabs(path):
             raise ValueError(
                 f"{path!r} is a relative path, and the workers of {runner} have a working folder of their own. "
-                f"Write {os.path.abspath(path)!r} where they share this disk, or the URL of a store that all can reach"
+                f"Write {os.path.abspath(path)!r} if they share this disk, or the URL of a store that all can reach"
             )
 
 
 _RUNNERS_HERE = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "PrismRunner")
 
 
-def _local_runner(num_workers: int, options: PipelineOptions, sign: str) -> FnApiRunner:
+def _make_local_runner(num_workers: int, options: PipelineOptions, liveness_file: str) -> FnApiRunner:
     if num_workers == 1:
         return FnApiRunner()
     # The runner's own multi_processing mode gives its workers no options, lets them log to the terminal, and leaves
-    # them running when the driver is killed. Ctrl-C goes to all processes of a terminal; here the driver alone
-    # acts on it.
-    program = f"{shlex.quote(sys.executable)} -m pipelines.running.runners {os.getpid()} {shlex.quote(sign)}"
+    # them running when the driver is killed. A terminal sends Ctrl-C to all its processes; here only the driver acts
+    # on it.
+    program = f"{shlex.quote(sys.executable)} -m pipelines.running.worker {os.getpid()} {shlex.quote(liveness_file)}"
     command = f"trap '' INT; exec {program}"
     given = {
         name: value if isinstance(value, (bool, list)) else str(value)
@@ -112,10 +108,10 @@ def _local_runner(num_workers: int, options: PipelineOptions, sign: str) -> FnAp
 
 
 @contextmanager
-def _workers_watched(sign: str) -> Iterator[None]:
-    """Raises WorkerLostError in the main thread when a worker process is lost; Beam's runner would wait for ever.
+def _watch_workers(liveness_file: str) -> Iterator[None]:
+    """Raises WorkerLostError in the main thread when a worker process is lost; Beam's runner would wait forever.
 
-    An interrupt (Ctrl-C) ends the workers first, for which the runner waits as well.
+    An interrupt (Ctrl-C) first ends the workers, because the runner waits for them as well.
     """
     lost: list[BaseException | None] = []
     previous = threading.excepthook
@@ -123,12 +119,12 @@ def _workers_watched(sign: str) -> Iterator[None]:
     is_main = threading.current_thread() is threading.main_thread()
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
-        _delete(sign)
+        delete_if_exists(liveness_file)
         raise KeyboardInterrupt
 
     def on_thread_error(failure: threading.ExceptHookArgs) -> None:
         if failure.thread is not None and failure.thread.name == "run_worker":
-            if not os.path.exists(sign):
+            if not os.path.exists(liveness_file):
                 return
             lost.append(failure.exc_value)
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -152,40 +148,13 @@ def _workers_watched(sign: str) -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _failure(error: Exception) -> BadInputError | PipelineError:
-    """Returns the error that our code raised, out of the tracebacks that Beam wraps it in."""
+def _find_worker_error(error: Exception) -> BadInputError | PipelineError:
+    """Returns the error that our code raised in a worker, found in the tracebacks that Beam wraps it in."""
     text = str(error)
     raised = re.findall(r"^((?:\w+\.)*\w+Error): ((?:.+\n?)+)", text, re.MULTILINE)
-    # Beam marks the error that ended the work; its causes stand above it.
+    # Beam marks the error that ended the work; the error's causes come before it.
     marked = [(kind, message) for kind, message in raised if "[while running '" in message]
     kind, message = (marked or raised or [(type(error).__name__, text)])[0]
-    told = re.sub(r" \[while running '[^']*'\]", "", message).strip()
+    message = re.sub(r" \[while running '[^']*'\]", "", message).strip()
     is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__)
-    return BadInputError(told) if is_input else PipelineError(told)
-
-
-def work() -> None:
-    """Runs one worker process of the local runner, until the work is done or the driver, or its sign, is gone."""
-    logging.disable(logging.ERROR)
-    sys.stderr = open(os.devnull, "w")  # noqa: SIM115  Beam prints tracebacks here that the driver gets anyway.
-    # The driver's id is told, not asked for: it may be gone before this process has loaded its modules.
-    driver, sign = int(sys.argv[1]), sys.argv[2]
-    threading.Thread(target=_end_with, args=[driver, sign], daemon=True).start()
-    try:
-        sdk_worker_main.main(sys.argv)
-    finally:
-        if os.getppid() != driver:
-            _delete(sign)
-    # The driver waits for this process, and taking an interpreter apart takes it half a second.
-    os._exit(0)
-
-
-def _end_with(driver: int, sign: str) -> None:
-    while os.getppid() == driver and os.path.exists(sign):
-        time.sleep(0.2)
-    _delete(sign)
-    os._exit(1)
-
-
-if __name__ == "__main__":
-    work()
+    return BadInputError(message) if is_input else PipelineError(message)

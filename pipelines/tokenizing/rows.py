@@ -17,7 +17,7 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.documents import Batch
 from pipelines.reading.order import copy_numbers, draw, shuffle_rows
 from pipelines.settings.shards import Shards
-from pipelines.storage import files
+from pipelines.storage.tokenizer_files import read_tokenizer
 from pipelines.tokenizing.buckets import RowSpans, add_ends, bucket_of, cut_rows, take_lists
 from pipelines.tokenizing.packing import pack_segments
 from pipelines.tokenizing.shards import RowFormat, TaskOutput
@@ -25,7 +25,7 @@ from pipelines.tokenizing.shards import RowFormat, TaskOutput
 
 def read_job_tokenizer(settings: Shards) -> Tokenizer:
     """Returns the tokenizer that the settings name; see `files.read_tokenizer`."""
-    return files.read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+    return read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
 
 
 def add_rows(

@@ -246,7 +246,7 @@ class TaskOutput:
         moves = []
         for bucket, shard in sorted(self._shards.items()):
             name = shard_name(bucket, self._task)
-            size = files.match(shard.path)[0].size_in_bytes
+            size = files.match(shard.path)[0].num_bytes
             facts = {"rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size, "sha256": shard.file.sha256}
             shards.append({"path": name, "bucket": bucket, **facts})
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
@@ -254,7 +254,7 @@ class TaskOutput:
         entry["shards"] = shards
         if has_quarantine:
             name = f"{QUARANTINE_FOLDER}/part-{self._task}.parquet"
-            entry["quarantine"] = {"path": name, "bytes": files.match(self.quarantine_path)[0].size_in_bytes}
+            entry["quarantine"] = {"path": name, "bytes": files.match(self.quarantine_path)[0].num_bytes}
             moves.append((self.quarantine_path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)
@@ -323,7 +323,7 @@ def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], 
         keys: task -> what its shards depend on, as a fingerprint.
     """
     patterns = [files.join(folder, name, "*.parquet") for name in ("bucket=*", QUARANTINE_FOLDER)]
-    listed = {m.path: m.size_in_bytes for pattern in patterns for m in files.match(pattern)}
+    listed = {m.path: m.num_bytes for pattern in patterns for m in files.match(pattern)}
     finished = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*"))}
     entries, unsound = {}, []
     paths = {task: entry_path(folder, task) for task in keys if entry_path(folder, task) in finished}

@@ -22,6 +22,7 @@ from pipelines.storage import files
 from pipelines.storage.lock import OutputLock, new_run_id
 from pipelines.storage.manifest import differences, fingerprint, read_json, versions, write_json
 from pipelines.storage.output_files import CHECKPOINT, DUPLICATES_FOLDER, MANIFEST, PLAN, TEMPORARY_FOLDER
+from pipelines.storage.tokenizer_files import read_tokenizer, write_tokenizer
 from pipelines.training.merging import learn
 from pipelines.training.word_counts import (
     CountWords,
@@ -64,7 +65,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     settings, train = job.tokenizer, job.train
     counts_folder = train.counts_folder
     sources = [] if train.from_counts else find_files(job.corpus, job.outputs)
-    start = files.read_tokenizer(train.start_from) if train.start_from else None
+    start = read_tokenizer(train.start_from) if train.start_from else None
     pre_tokenizer = start.pre_tokenizer if start else settings.pre_tokenizer
     identity = {
         "settings": _settings(job),
@@ -76,7 +77,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
-        tokenizer = files.read_tokenizer(train.output)
+        tokenizer = read_tokenizer(train.output)
         _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return tokenizer
     if not train.from_counts:
@@ -89,7 +90,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     merges = learn(job, start, word_counts, identity=fingerprint(identity), console=_console)
     tokenizer = _numbered(merges, start, settings, pre_tokenizer)
     lock.check()
-    files.write_tokenizer(train.output, tokenizer)
+    write_tokenizer(train.output, tokenizer)
     files.delete(files.join(train.output, CHECKPOINT))
     counted = read_json(files.join(counts_folder, MANIFEST)) or {}
     trained_on = {"distinct_words_trained_on": word_counts.num_rows, "pruned_by_min_count": pruned}
@@ -157,7 +158,7 @@ def _given_counts(pre_tokenizer: PreTokenizer, folder: str) -> dict[str, Any]:
     if manifest.get("words", ours) != ours:
         changed = "; ".join(differences(manifest["words"], ours))
         raise ValueError(f"{folder} holds counts of words that were cut otherwise ({changed}); count the corpus again")
-    return {m.path: {"bytes": m.size_in_bytes, "fingerprint": _sha256(m.path)} for m in find_word_counts(folder)}
+    return {m.path: {"bytes": m.num_bytes, "fingerprint": _sha256(m.path)} for m in find_word_counts(folder)}
 
 
 def _sha256(path: str) -> str:

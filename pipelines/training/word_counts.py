@@ -11,7 +11,6 @@ import apache_beam as beam
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from apache_beam.io.filesystem import FileMetadata
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, add_up, partition
@@ -23,6 +22,7 @@ from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_su
 from pipelines.running.counters import report_counts
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
+from pipelines.storage.local_files import StoredFile
 from pipelines.storage.manifest import fingerprint, read_json, write_json
 from pipelines.storage.output_files import DUPLICATES_FOLDER, MANIFEST, QUARANTINE_FOLDER, TEMPORARY_FOLDER, WORD_TOTALS
 
@@ -211,7 +211,7 @@ def _name(metadata: Any) -> str:
     return str(metadata.path).replace("\\", "/").rpartition("/")[2]
 
 
-def find_word_counts(folder: str) -> list[FileMetadata]:
+def find_word_counts(folder: str) -> list[StoredFile]:
     """Returns the files of a folder of word counts, by path; of a corpus without words there are none.
 
     Raises:

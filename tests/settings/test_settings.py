@@ -324,7 +324,7 @@ def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path,
         (b"corpus: [a", r"project\.yaml is not YAML: while parsing a flow sequence"),
         (
             b"corpus: {files: \xff}",
-            r"project\.yaml is not a text in UTF-8: 'utf-8' codec can't decode byte 0xff in position 16",
+            r"project\.yaml is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 16",
         ),
         (b"", r"project\.yaml holds no settings; start from one of the files in configs/"),
         (b"# nothing but this\n", r"project\.yaml holds no settings"),

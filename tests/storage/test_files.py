@@ -1,74 +1,100 @@
-"""Tokenizers read from any file that a project may name, and from files that do not say how text is cut."""
+"""Local files: globs mean what they mean to Beam, and a file that is written is complete and on the disk."""
 
-import json
+import os
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from apache_beam.io.filesystem import FileSystem
+from apache_beam.io.filesystems import FileSystems
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bpe_core import Tokenizer
-from bpe_core.export import export_tokenizer
-from pipelines.storage.files import read_tokenizer
+from pipelines.storage import files
+from pipelines.storage.local_files import _compile_glob
 
-TEXT = "hug pug hugs don't 12345 <|e|>"
-TRAINED = Tokenizer.train([TEXT] * 2, pattern="gpt2", vocab_size=265, special_tokens={"eos": "<|e|>"})
-SPECIAL = {"eos": {"<|e|>": 264}}
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> dict[str, str]:
-    (ranks,) = export_tokenizer(TRAINED, tmp_path / "ranks", "tiktoken")
-    export_tokenizer(TRAINED, tmp_path / "tables", "vocab-and-merges")
-    TRAINED.save(tmp_path / "own")
-    return {"ranks": str(ranks), "tables": str(tmp_path / "tables"), "own": str(tmp_path / "own")}
+NAMES = ["a.txt", "b/a.txt", "b/c/a.txt", "b/[x].txt", "_hidden/a.txt", "e.json"]
 
 
-@pytest.mark.parametrize("name", ["ranks", "tables"])
-def test_a_tokenizer_without_a_pattern_is_read_with_one(name: str, paths: dict[str, str]) -> None:
-    read = read_tokenizer(paths[name], "gpt2", SPECIAL)
-    assert read.encode(TEXT, special="allow") == TRAINED.encode(TEXT, special="allow")
-    assert read.special_id("eos") == 264
-    assert read.token_bytes() == TRAINED.token_bytes()
-    assert read_tokenizer(paths[name], "llama3", SPECIAL).pre_tokenizer.pattern == "llama3"
-    several = read_tokenizer(paths[name], "gpt2", {"additional": {"<|e|>": 264}})
-    assert several.special_roles == {"additional": ["<|e|>"]}
+@given(st.text("ab/\\.*?[]!^-", max_size=8), st.text("ab/\\.*?[]!^-\n", max_size=8))
+def test_a_glob_matches_what_it_matches_for_beam(pattern: str, path: str) -> None:
+    try:
+        expected = re.compile(FileSystem.translate_pattern(pattern)).match(path)
+    except re.error:
+        with pytest.raises(ValueError, match="is not a valid glob"):
+            _compile_glob(pattern)
+        return
+    assert bool(_compile_glob(pattern).match(path)) == bool(expected)
 
 
 @pytest.mark.parametrize(
-    ("name", "pattern", "special", "message"),
-    [
-        ("ranks", None, {}, r"tokenizer\.tiktoken does not say how text is cut into words\. Give the pattern"),
-        ("tables", None, SPECIAL, r"tables does not say how text is cut into words\. Give the pattern"),
-        ("own", "gpt2", {}, "own says itself how text is cut and which tokens are special; remove the pattern 'gpt2'"),
-        ("own", None, SPECIAL, "own says itself how text is cut"),
-        ("ranks", "gpt2", {"eos": {"<|e|>": 3}}, r"tokenizer\.tiktoken: the id 3 is given to b'\\x03' and to b'<|e|>'"),
-        ("tables", "gpt2", {"eos": {"<|e|>": 3}}, "the special token '<|e|>' is given the id 3, and has 264"),
-        ("tables", "gpt2", {"eos": {"</s>": 3}}, r"tables: the special token '</s>' is not in vocab\.json"),
-        ("ranks", "gpt2", {"eos": {"<|e|>": 264, "</s>": 265}}, "only additional takes a list"),
-        ("ranks", "gpt2", {"end": {"<|e|>": 264}}, "special token role 'end' is unknown"),
-        ("ranks", "(", {}, r"tokenizer\.tiktoken: pattern '\(' is neither one of"),
-    ],
+    "pattern", ["*.txt", "*", "**", "b/*.txt", "b/**", "*/a.txt", "b/", "?.txt", "[a-d].txt", "b/c/a.txt", "none", "b*"]
 )
-def test_what_does_not_go_with_the_files_is_named(
-    name: str, pattern: str | None, special: Any, message: str, paths: dict[str, str]
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_files_are_found_as_beam_finds_them(
+    pattern: str, is_relative: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match=message):
-        read_tokenizer(paths[name], pattern, special)
+    for name in NAMES:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.chdir(tmp_path)
+    given = pattern if is_relative else f"{tmp_path}/{pattern}"
+    # Beam finds no files for a glob that starts in the working folder, so files are found from `./`.
+    to_beam = f"./{given}" if is_relative and re.match(r"[^/]*[*?\[]", given) else given
+    expected = {m.path: m.size_in_bytes for m in FileSystems.match([to_beam])[0].metadata_list}
+    assert files.match(given) == sorted(expected.items())
 
 
-def test_tables_that_are_no_vocabulary_are_named(paths: dict[str, str]) -> None:
-    vocab = Path(paths["tables"]) / "vocab.json"
-    for content in (["a"], {"a": "b"}):
-        vocab.write_text(json.dumps(content))
-        with pytest.raises(ValueError, match=r"tables: vocab\.json is not an object of tokens and their ids"):
-            read_tokenizer(paths["tables"], "gpt2")
-    vocab.unlink()
-    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json: no such file"):
-        read_tokenizer(paths["tables"], "gpt2")
+def test_two_stars_between_slashes_also_match_one_slash(tmp_path: Path) -> None:
+    for name in NAMES:
+        files.write_text(f"{tmp_path}/{name}", name)
+    found = [file.path.removeprefix(f"{tmp_path}/") for file in files.match(f"{tmp_path}/b/**/*.txt")]
+    assert found == ["b/[x].txt", "b/a.txt", "b/c/a.txt"]
 
 
-def test_a_tokenizer_in_use_is_read_once_and_a_changed_one_anew(paths: dict[str, str], tmp_path: Path) -> None:
-    first = read_tokenizer(paths["own"])
-    assert read_tokenizer(paths["own"]) is first
-    Tokenizer.train([TEXT], pattern="gpt2", vocab_size=260).save(tmp_path / "own")
-    assert read_tokenizer(paths["own"]).vocab_size == 260
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def record_fsync(descriptor: int) -> None:
+        steps.append(f"fsync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name.partition('-')[2] or 'folder'}")
+        fsync(descriptor)
+
+    def record_replace(source: str, target: str) -> None:
+        steps.append(f"rename {Path(target).name}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(os, "replace", record_replace)
+    files.write_text(f"{tmp_path}/a.json", "new")
+    assert steps == ["fsync a.json", "rename a.json", "fsync folder"]
+    assert (tmp_path / "a.json").read_text() == "new"
+    assert not list((tmp_path / "_temporary").iterdir())
+
+
+def test_a_file_that_is_replaced_is_seen_whole(tmp_path: Path) -> None:
+    files.write_text(f"{tmp_path}/out/a", "old")
+    with files.open_raw(f"{tmp_path}/out/a") as before:
+        files.write_bytes(f"{tmp_path}/out/a", b"new")
+        assert before.read() == b"old"
+    assert files.read_text(f"{tmp_path}/out/a") == "new"
+
+
+def test_files_and_folders_are_deleted_and_what_does_not_exist_is_passed_over(tmp_path: Path) -> None:
+    for name in NAMES:
+        files.write_text(f"{tmp_path}/{name}", name)
+    files.delete(f"{tmp_path}/b", f"{tmp_path}/never", f"{tmp_path}/e.json")
+    files.delete_matching(f"{tmp_path}/_hidden/*")
+    files.delete(f"{tmp_path}/_temporary")
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["_hidden", "a.txt"]
+    files.delete_empty(f"{tmp_path}/_hidden/_temporary", f"{tmp_path}/_hidden", f"{tmp_path}")
+    assert files.exists(f"{tmp_path}/a.txt")
+    assert not files.exists(f"{tmp_path}/_hidden")
+
+
+def test_a_missing_file_and_a_text_that_is_not_utf8_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"none\.txt: no such file"):
+        files.read_text(f"{tmp_path}/none.txt")
+    (tmp_path / "bad.txt").write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
+        files.read_text(f"{tmp_path}/bad.txt")

@@ -24,7 +24,9 @@ from pipelines.loader import Batching, ShardBatches
 from pipelines.reading.corpus import find_files
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
+from pipelines.storage.beam_files import BeamFiles
 from pipelines.storage.manifest import read_json
+from pipelines.storage.tokenizer_files import read_tokenizer
 
 pytest.importorskip("boto3", reason="needs the extra aws")
 
@@ -80,7 +82,7 @@ def test_files_of_any_size_are_written_and_read(bucket: str) -> None:
         with files.open_raw(path) as file:
             assert file.seek(size // 2) == size // 2
             assert file.read(10) == content[size // 2 :][:10]
-    assert {m.path: m.size_in_bytes for m in files.match(f"{bucket}/bucket=*/*.bin")} == {
+    assert {m.path: m.num_bytes for m in files.match(f"{bucket}/bucket=*/*.bin")} == {
         f"{bucket}/bucket=5/{size}.bin": size for size in sizes
     }
 
@@ -334,7 +336,7 @@ def test_the_other_commands_and_the_loader_read_from_the_store(place: Place, exp
     run(place.command("tokenize", "a", 1))
     command = [sys.executable, "-m", "pipelines.cli", "encode", "--tokenizer", f"{place.root}/used", "abc abc"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS)
-    tokenizer = files.read_tokenizer(f"{place.root}/used")
+    tokenizer = read_tokenizer(f"{place.root}/used")
     assert done.stdout.split() == [str(id_) for id_ in tokenizer.encode("abc abc")]
     rows = sum(len(batch["length"]) for batch in ShardBatches(f"{place.root}/shards", Batching(max_tokens=4096)))
     assert rows == sum(shard["rows"] for shard in read_json(f"{place.root}/shards/_manifest.json")["shards"])
@@ -369,6 +371,11 @@ class Reader:
         self._thread.join()
 
 
+def when_written(path: str) -> list[float]:
+    """When a file, local or in a bucket, was last written; an empty list if it does not exist."""
+    return [metadata.last_updated_in_seconds for metadata in BeamFiles(path)._system.match([path])[0].metadata_list]
+
+
 def whole_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]]) -> str | None:
     """Returns the variant that stands in a job's folder, or None where no finished one does, or it went meanwhile.
 
@@ -379,7 +386,7 @@ def whole_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]
     marks = ["_manifest.json", "_SUCCESS"] if job == "tokenize" else ["_manifest.json"]
 
     def state() -> list[Any] | None:
-        found = [[(m.path, m.last_updated_in_seconds) for m in files.match(f"{folder}/{mark}")] for mark in marks]
+        found = [when_written(f"{folder}/{mark}") for mark in marks]
         return found if all(found) else None
 
     before = state()

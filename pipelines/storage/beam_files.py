@@ -1,0 +1,83 @@
+"""Files at URLs (`s3://`, `gs://`, `hdfs://`, ...), on the file systems that Beam knows."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import BinaryIO, cast
+
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystems import FileSystems
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from pipelines.storage.local_files import StoredFile
+from pipelines.storage.object_storage import S3
+
+if FileSystems._pipeline_options is None:  # In a worker, Beam has already set the options of the job.
+    FileSystems.set_options(PipelineOptions([]))
+
+
+def use_beam_flags(beam_args: Sequence[str]) -> None:
+    """Makes this process reach files as Beam's flags say, such as `--s3_endpoint_url`."""
+    FileSystems.set_options(PipelineOptions(list(beam_args)))
+
+
+class BeamFiles:
+    """The file system of one URL, with the methods of `LocalFiles`.
+
+    Raises:
+        ValueError: Beam knows no such file system.
+    """
+
+    def __init__(self, url: str) -> None:
+        is_s3 = url.startswith("s3://")
+        self._system = S3(FileSystems._pipeline_options) if is_s3 else FileSystems.get_filesystem(url)
+
+    @property
+    def has_folders(self) -> bool:
+        """Whether folders exist by themselves; an object store has only files whose names contain slashes."""
+        return bool(self._system.has_dirs())
+
+    def join(self, folder: str, *names: str) -> str:
+        """Returns the URL of a file in a folder."""
+        return cast(str, self._system.join(folder, *names))
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Returns the folder and the name of a file."""
+        return cast(tuple[str, str], self._system.split(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether `path` is a file or a folder; if folders do not exist by themselves, whether a folder holds files."""
+        if self._system.exists(path):
+            return True
+        return not self.has_folders and bool(self._system.match([self.join(path, "**")], [1])[0].metadata_list)
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file for reading.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        if not self._system.exists(path):
+            raise FileNotFoundError(path)
+        return cast(BinaryIO, self._system.open(path, compression_type=CompressionTypes.UNCOMPRESSED))
+
+    def create(self, path: str) -> BinaryIO:
+        """Opens a file for writing; an object store shows it when it is closed."""
+        return cast(BinaryIO, self._system.create(path, compression_type=CompressionTypes.UNCOMPRESSED))
+
+    def match(self, pattern: str) -> Iterator[StoredFile]:
+        """Yields the files that a pattern matches, in no order."""
+        for found in self._system.match([pattern])[0].metadata_list:
+            # In an object store, a name that ends in a slash is an empty object that stands for a folder.
+            if not found.path.endswith("/"):
+                yield StoredFile(found.path, int(found.size_in_bytes))
+
+    def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Renames files; on an object store that is a copy and a deletion."""
+        for folder in sorted({self.split(target)[0] for target in targets}):
+            with suppress(OSError):  # It exists, or the file system has no folders.
+                self._system.mkdirs(folder)
+        self._system.rename(list(sources), list(targets))
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes files; if folders exist by themselves, also folders with everything in them."""
+        self._system.delete(list(paths))

@@ -1,0 +1,133 @@
+"""Files on local disks, without Beam, which takes half a second to import."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import BinaryIO, NamedTuple
+
+
+class StoredFile(NamedTuple):
+    """A file that a pattern matches; its size is in bytes."""
+
+    path: str
+    num_bytes: int
+
+
+class LocalFiles:
+    """Reads, finds, renames and deletes local files. `BeamFiles` does the same for URLs."""
+
+    has_folders = True
+
+    def join(self, folder: str, *names: str) -> str:
+        """Returns the path of a file in a folder."""
+        return os.path.join(folder, *names)
+
+    def split(self, path: str) -> tuple[str, str]:
+        """Returns the folder and the name of a file; the folder is absolute."""
+        return os.path.split(os.path.abspath(path))
+
+    def exists(self, path: str) -> bool:
+        """Whether `path` is a file or a folder."""
+        return os.path.exists(path)
+
+    def open(self, path: str) -> BinaryIO:
+        """Opens a file for reading."""
+        return open(path, "rb")
+
+    def create(self, path: str) -> BinaryIO:
+        """Opens a file for writing and makes its folder if needed."""
+        if folder := os.path.dirname(path):
+            os.makedirs(folder, exist_ok=True)
+        return open(path, "wb")
+
+    def match(self, pattern: str) -> Iterator[StoredFile]:
+        """Yields the files that a pattern matches, in no order; the pattern means what it means to Beam.
+
+        Raises:
+            ValueError: the pattern has a malformed `[...]`.
+        """
+        if pattern.endswith(("/", "\\")):
+            pattern += "*"
+        before_glob = re.split(r"[*?\[]", pattern)[0]
+        if before_glob == pattern:
+            found: Iterator[str] = iter([pattern])
+        else:
+            if "/" not in before_glob:
+                pattern, before_glob = f"./{pattern}", "./"
+            is_match = _compile_glob(pattern).match
+            found = (path for path in _walk(os.path.dirname(before_glob)) if is_match(path))
+        for path in found:
+            with suppress(OSError):  # Files may be deleted meanwhile.
+                size = os.path.getsize(path)
+                if not os.path.isdir(path):
+                    yield StoredFile(path, size)
+
+    def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
+        """Renames files so that each target is complete at once, and still is after a power failure."""
+        folders = {os.path.dirname(os.path.abspath(target)) for target in targets}
+        new = {folder for folder in folders if not os.path.isdir(folder)}
+        for folder in new:
+            os.makedirs(folder, exist_ok=True)
+        for source in sources:
+            _flush_to_disk(source, os.O_RDWR)
+        for source, target in zip(sources, targets, strict=True):
+            os.replace(source, target)
+        for folder in folders | set(map(os.path.dirname, new)):
+            _flush_to_disk(folder, os.O_RDONLY)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Deletes files, and folders with everything in them; passes over what does not exist."""
+        for path in paths:
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                with suppress(FileNotFoundError):
+                    os.remove(path)
+
+
+def _walk(folder: str) -> Iterator[str]:
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            yield os.path.join(inner, name)
+
+
+def _compile_glob(pattern: str) -> re.Pattern[str]:
+    r"""Returns a pattern that matches whole paths: `*` stays within a folder, `**` and `?` match any character.
+
+    >>> bool(_compile_glob("a/*.txt").match("a/b.txt")), bool(_compile_glob("a/*.txt").match("a/b/c.txt"))
+    (True, False)
+    """
+    # A set may start with `]`, as in `[]a]`, or `[!]a]`; one that does not end is plain text.
+    parts = re.split(r"(\*\*|\*|\?|\[!?+\]?+[^\]]*\])", pattern)
+    meaning = {"**": ".*", "*": r"[^/\\]*", "?": "."}
+    for index in range(1, len(parts), 2):
+        mark = parts[index]
+        if mark[0] == "[":
+            inside = mark[1:-1].replace("\\", "\\\\")
+            mark = f"[^{inside[1:]}]" if inside[0] == "!" else f"[\\{inside}]" if inside[0] == "^" else f"[{inside}]"
+        parts[index] = meaning.get(mark, mark)
+    parts[::2] = map(re.escape, parts[::2])
+    try:
+        return re.compile(f"(?ms){''.join(parts)}\\Z")
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is not a valid glob: {error}") from error
+
+
+def _flush_to_disk(path: str, mode: int) -> None:
+    """Waits until a file, or the names in a folder, are on the disk, if the system can say so.
+
+    Windows cannot open folders, and some network file systems cannot flush them.
+    """
+    if mode == os.O_RDONLY and os.name == "nt":
+        return
+    descriptor = os.open(path, mode)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    finally:
+        os.close(descriptor)

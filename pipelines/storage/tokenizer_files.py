@@ -1,0 +1,81 @@
+"""Tokenizers in any folder or file that a project may name: a tokenizer.json, or files of other tools."""
+
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
+
+from bpe_core.formats.tokenizer_json import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS
+from bpe_core.tokenizer import Tokenizer
+from pipelines.storage import files
+
+_in_use: WeakValueDictionary[tuple[str, str, str | None], Tokenizer] = WeakValueDictionary()
+"""The tokenizers that this process uses, by what they were read from. The local runner's worker may be the driver."""
+
+
+def read_tokenizer(
+    path: str, pattern: str | None = None, special_tokens: Mapping[str, Mapping[str, int]] | None = None
+) -> Tokenizer:
+    """Returns the tokenizer in a folder, in a `tokenizer.json` with the files beside it, or in a `.tiktoken` file.
+
+    A folder without `tokenizer.json` may hold `vocab.json` and `merges.txt`.
+
+    Args:
+        pattern: how text is cut, where the files do not say: for `.tiktoken`, and `vocab.json` with `merges.txt`.
+        special_tokens: role -> spelling -> id, for the same files.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: see `Tokenizer.load`; the pattern is missing, or given where the files say it.
+    """
+    tables = [files.join(path, name) for name in ("vocab.json", "merges.txt")]
+    is_ranks = path.endswith(".tiktoken")
+    if is_ranks or (not files.exists(files.join(path, TOKENIZER_FILE)) and all(map(files.exists, tables))):
+        if pattern is None:
+            raise ValueError(
+                f"{path} does not say how text is cut into words. Give the pattern that the tokenizer was made with "
+                f"(shards.pattern, --pattern): one of {', '.join(PATTERNS)}, or a regular expression"
+            )
+        try:
+            return _read_without_pattern([path] if is_ranks else tables, pattern, special_tokens or {})
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    file = path if path.endswith(".json") else files.join(path, TOKENIZER_FILE)
+    if not files.exists(file):
+        raise FileNotFoundError(f"{file}: no such file; train the tokenizer first (tokenmill train), or name another")
+    if pattern is not None or special_tokens:
+        raise ValueError(
+            f"{path} says itself how text is cut and which tokens are special; remove the pattern "
+            f"{pattern!r} and the special tokens {special_tokens or 'none'} from the settings"
+        )
+    beside = [files.join(files.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
+    roles = next((files.read_text(path) for path in beside if files.exists(path)), None)
+    content = files.read_text(file)
+    tokenizer = _in_use.get((file, content, roles))
+    if tokenizer is None:
+        tokenizer = Tokenizer.from_json(content, roles, source=file)
+        _in_use[file, content, roles] = tokenizer
+    return tokenizer
+
+
+def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mapping[str, Mapping[str, int]]) -> Tokenizer:
+    ids = {spelling: id_ for given in special_tokens.values() for spelling, id_ in given.items()}
+    roles: dict[str, str | list[str]] = {
+        role: next(iter(given)) if role != "additional" and len(given) == 1 else list(given)
+        for role, given in special_tokens.items()
+    }
+    texts = [files.read_text(path) for path in paths]
+    if len(texts) == 1:
+        return Tokenizer.from_tiktoken(texts[0], pattern=pattern, special_tokens=ids, roles=roles)
+    tokenizer = Tokenizer.from_vocab_and_merges(texts[0], texts[1], pattern=pattern, special_tokens=roles)
+    for spelling, id_ in ids.items():
+        if tokenizer.special_tokens[spelling] != id_:
+            raise ValueError(
+                f"the special token {spelling!r} is given the id {id_}, and has {tokenizer.special_tokens[spelling]}"
+            )
+    return tokenizer
+
+
+def write_tokenizer(folder: str, tokenizer: Tokenizer) -> None:
+    """Writes the files of a tokenizer into a folder."""
+    for name, text in tokenizer.files().items():
+        files.write_text(files.join(folder, name), text)
