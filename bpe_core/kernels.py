@@ -1,4 +1,9 @@
-"""What the compiled loops share: how they are compiled, and one hash table from integers to integers."""
+"""How kernels (functions that numba compiles to machine code) are compiled and cached, and what all of them share.
+
+Two choices pick a decorator. Who calls the function: Python code (`kernel`) or only other kernels (`device_function`,
+as in `numba.cuda`)? Does it create arrays or return any (`allocating_...`)? Most do neither and leave out numba's
+reference counting, which makes them compile and run faster.
+"""
 
 import hashlib
 import os
@@ -21,23 +26,30 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 
-EMPTY = np.int64(-1)
-"""The key of a free slot; real keys are never negative."""
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def _cache_folder() -> str:
-    """Returns where machine code is kept: a folder of its own for each state of this package's sources.
-
-    Numba alone would go by the file of the kernel only, and use old code where a part copied into it has changed.
-    """
+def hash_sources(package: Path) -> str:
+    """Returns a hash (16 hexadecimal digits) of all Python files in a folder and its subfolders: paths and contents."""
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
+    for source in sorted(package.rglob("*.py")):
+        content = source.read_bytes()
+        digest.update(f"{source.relative_to(package).as_posix()}\n{len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def make_cache_folder(package: Path) -> str:
+    """Returns the folder for compiled kernels, which it creates; an empty string if no place is writable.
+
+    Every state of the package's sources has a folder of its own. Numba alone only checks the file that a kernel is in.
+    It would go on using old machine code after a change in a function that the kernel calls from another file.
+    """
+    # Windows has no user ids, and there each user has a temporary folder of their own.
+    user = f"-{os.getuid()}" if hasattr(os, "getuid") else ""
     home = os.environ.get("NUMBA_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    for base in (home, os.path.join(tempfile.gettempdir(), f"tokenmill-{os.getuid()}")):
-        folder = os.path.join(base, "tokenmill-kernels", digest.hexdigest()[:16])
+    for base in (home, os.path.join(tempfile.gettempdir(), f"tokenmill{user}")):
+        folder = os.path.join(base, "tokenmill-kernels", hash_sources(package))
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError:
@@ -47,58 +59,59 @@ def _cache_folder() -> str:
     return ""
 
 
-_CACHE_FOLDER = _cache_folder()
+_CACHE_FOLDER = make_cache_folder(Path(__file__).parent)
 
 
 def kernel(function: _Function) -> _Function:
-    """Compiles `function` to machine code on first use; the result is kept on disk for later processes.
+    """Compiles a function that Python calls and that neither creates nor returns arrays.
 
-    A kernel releases the interpreter lock and works on NumPy arrays and numbers only.
+    Like all functions compiled here it accepts NumPy arrays, numbers and tuples of them only. It is compiled at the
+    first call with new argument types, and the machine code is kept on disk for later processes. It runs without the
+    global interpreter lock (GIL), so that threads can call kernels in parallel. Without reference counts for arrays
+    (numba's NRT, `_nrt`), it must not return an array: that array would be freed while it is in use.
     """
-    return _compiled(function)
+    return _compile_function(function, _nrt=False)
 
 
-def lean_kernel(function: _Function) -> _Function:
-    """As `kernel`, of a function that makes no array and returns none.
+def allocating_kernel(function: _Function) -> _Function:
+    """Compiles a function that Python calls and that may create and return arrays; otherwise like `kernel`."""
+    return _compile_function(function, _nrt=True)
 
-    No references to arrays are counted then, so it compiles and runs faster.
+
+def device_function(function: _Function) -> _Function:
+    """Compiles a function that only kernels call and that neither creates nor returns arrays.
+
+    Leaving out the wrapper that Python would call (`no_cpython_wrapper`) halves the time to compile. A call from Python
+    would crash the process.
     """
-    return _compiled(function, _nrt=False)
+    return _compile_function(function, _nrt=False, no_cpython_wrapper=True)
 
 
-def part(function: _Function) -> _Function:
-    """Compiles a function for kernels only: without what Python needs to call it, that takes half the time.
+def allocating_device_function(function: _Function) -> _Function:
+    """Compiles a function that only kernels call and that may create arrays; otherwise like `device_function`."""
+    return _compile_function(function, _nrt=True, no_cpython_wrapper=True)
 
-    A call from Python ends the process.
+
+def inline_device_function(function: _Function) -> _Function:
+    """Marks a function whose body numba copies into each kernel that calls it, before types are inferred.
+
+    For functions that cost less than a call, or that have only one caller. An allocating kernel also counts references
+    to each array that it passes to such a function, alone or in a tuple.
     """
-    return _compiled(function, no_cpython_wrapper=True)
+    njit: Any = numba.njit
+    return cast(_Function, njit(inline="always")(function))
 
 
-def lean_part(function: _Function) -> _Function:
-    """As `part`, of a function that makes no array and returns none: see `lean_kernel`."""
-    return _compiled(function, no_cpython_wrapper=True, _nrt=False)
-
-
-def _compiled(function: _Function, **options: bool) -> _Function:
+def _compile_function(function: _Function, **options: bool) -> _Function:
+    # `_nrt` is always given: numba would otherwise take it from whichever kernel happens to call the function first.
     config: Any = numba.config
     njit: Any = numba.njit
     before, config.CACHE_DIR = config.CACHE_DIR, _CACHE_FOLDER
     try:
-        # Where nothing is said of references, a part would do as the kernel does that needed it first.
-        options = {"_nrt": True, **options}
         compiled = njit(cache=True, nogil=True, no_cfunc_wrapper=True, error_model="numpy", **options)(function)
     finally:
         config.CACHE_DIR = before
     return cast(_Function, compiled)
-
-
-def inlined(function: _Function) -> _Function:
-    """Marks a part that is copied into its callers: a call would cost more than what it does, or there is one caller.
-
-    In a caller that is not lean, references are counted for each array that it is given, in a tuple or alone.
-    """
-    njit: Any = numba.njit
-    return cast(_Function, njit(inline="always")(function))
 
 
 def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
@@ -112,8 +125,11 @@ def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
     return types.uint64(array, types.int64), generate
 
 
-load_eight: Any = intrinsic(_load_code)
-"""`load_eight(array, at)` gives eight bytes from anywhere in a byte array, as a little-endian uint64."""
+load_uint64: Any = intrinsic(_load_code)
+"""`load_uint64(array, at)` returns the bytes `array[at : at + 8]` of a uint8 array as one little-endian uint64.
+
+`at` needs no alignment, and the array's bounds are not checked.
+"""
 
 
 def _store_code(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
@@ -126,8 +142,8 @@ def _store_code(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
     return types.void(array, types.int64, types.uint64), generate
 
 
-store_eight: Any = intrinsic(_store_code)
-"""`store_eight(array, at, value)` is the reverse of `load_eight`."""
+store_uint64: Any = intrinsic(_store_code)
+"""`store_uint64(array, at, value)` writes a uint64 to `array[at : at + 8]`, the reverse of `load_uint64`."""
 
 
 def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
@@ -145,10 +161,10 @@ def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch_code)
-"""`prefetch(array, at)` asks the processor for the memory of an array's item, which is needed soon."""
+"""`prefetch(array, at)` tells the processor to load the cache line of `array[at]`, which will be read soon."""
 
 
-def _least_code(typing_context: Any, array: Any, at: Any) -> Any:
+def _min_code(typing_context: Any, array: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         vector = ir.VectorType(ir.IntType(32), 16)
@@ -162,39 +178,26 @@ def _least_code(typing_context: Any, array: Any, at: Any) -> Any:
     return types.uint32(array, types.int64), generate
 
 
-least_of_sixteen: Any = intrinsic(_least_code)
-"""`least_of_sixteen(array, at)` gives the least of sixteen uint32 from `array[at]` on, by one vector."""
+find_min_of_16: Any = intrinsic(_min_code)
+"""`find_min_of_16(array, at)` returns the smallest of `array[at : at + 16]`, all uint32, with vector instructions."""
 
 
-@lean_part
-def pair_key(left: Any, right: Any) -> Any:
-    """Returns the two symbols of a pair as one int64; keys order as `(left, right)` does."""
-    return (np.int64(left) << np.int64(32)) | np.int64(right)
-
-
-@lean_part
-def find_slot(keys: Int64s, key: Any) -> Any:
-    """Returns the slot of `key` in an open-addressing table, or the free slot where it belongs.
-
-    `keys` (int64) has a power of two as its size and at least one free slot.
-    """
-    mask = keys.size - 1
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    slot = np.int64((mixed ^ (mixed >> np.uint64(29))) >> np.uint64(7)) & mask
-    while keys[slot] != EMPTY and keys[slot] != key:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@lean_part
+@device_function
 def copy_items(source: Any, start: Any, stop: Any, target: Any, at: Any) -> None:
-    """Copies the items `start` to `stop` to the place `at`; a slice's assignment takes ten times as long to compile."""
+    """Copies `source[start:stop]` to `target[at:]`; numba takes ten times as long to compile a slice assignment."""
     for i in range(stop - start):
         target[at + i] = source[start + i]
 
 
 def with_capacity(array: Any, size: int) -> Any:
-    """Returns the array, or one of at least `size` items that starts with those of the array."""
+    """Returns the array itself if it has at least `size` items, else a larger copy.
+
+    The copy has at least twice as many items as the array, so that repeated growth stays cheap. The items after those
+    of the array have no defined value.
+
+    >>> with_capacity(np.array([3, 4, 5]), 4).size
+    6
+    """
     if size <= array.size:
         return array
     bigger = np.empty(max(size, 2 * array.size), array.dtype)
@@ -202,15 +205,14 @@ def with_capacity(array: Any, size: int) -> Any:
     return bigger
 
 
-def table_size(num_keys: int) -> int:
-    """Returns the slots of a table that is at most half full with `num_keys` keys."""
-    return max(8, 1 << (2 * num_keys - 1).bit_length()) if num_keys > 0 else 8
+def flatten_bytes(array: pa.Array) -> tuple[UInt8s, Int64s]:
+    """Returns the values of a string or binary array as one array of bytes, and the offsets between them.
 
+    Value `i` is `data[offsets[i] : offsets[i + 1]]`, and a null has no bytes. The offsets (int64) start at 0.
 
-def flat_bytes(array: pa.Array) -> tuple[UInt8s, Int64s]:
-    """Returns the bytes of a string or binary array, and where each value starts in them (int64, one more than values).
-
-    Values follow each other without gaps; a null has none.
+    >>> data, offsets = flatten_bytes(pa.array(["ab", None, "c"]))
+    >>> data.tobytes(), offsets.tolist()
+    (b'abc', [0, 2, 2, 3])
     """
     array = array.cast(pa.large_binary())
     if array.null_count:

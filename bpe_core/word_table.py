@@ -15,17 +15,17 @@ from bpe_core.kernels import (
     UInt8s,
     UInt64s,
     copy_items,
-    inlined,
-    lean_kernel,
-    lean_part,
-    load_eight,
+    device_function,
+    inline_device_function,
+    kernel,
+    load_uint64,
     prefetch,
-    store_eight,
+    store_uint64,
     with_capacity,
 )
 
-LONGEST_SHORT_WORD = 15
-FIRST_CAPACITY = 1 << 12
+MAX_INLINE_BYTES = 15
+INITIAL_CAPACITY = 1 << 12
 
 _LARGE = 1 << 21
 """Slots (64 MiB) from which on a table is filled further before it doubles, up to 13/16.
@@ -33,7 +33,7 @@ _LARGE = 1 << 21
 Frequent words, which came early, lie where they are looked for first: measured, a table twice as large makes encoding
 only some 5 % faster.
 """
-MOST_IN_LARGE = 13 * _LARGE // 16
+MIN_LARGE_WORDS = 13 * _LARGE // 16
 """Words that the smallest of the large tables takes."""
 
 _KEY = np.uint64(0x0FFFFFFFFFFFFFFF)
@@ -45,7 +45,7 @@ _HIGH_MASKS = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(16)], 
 POOL_START = 8  # So that no place is 0, which would look like a free slot.
 
 # How many words are in the table, how much of the pool is taken, and how many words the slots take.
-USED, POOL_USED, MOST = range(3)
+NUM_WORDS, NUM_POOL_BYTES, MAX_WORDS = range(3)
 
 
 class WordTable(NamedTuple):
@@ -56,27 +56,27 @@ class WordTable(NamedTuple):
     used: Int64s
 
 
-class Keys(NamedTuple):
-    """Keys whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
+class WordKeys(NamedTuple):
+    """WordKeys whose slots have been asked for and not yet been looked at: so the table's memory arrives meanwhile."""
 
     low: UInt64s
     high: UInt64s
     mixed: UInt64s
 
 
-MOST_KEYS = 128
+MAX_KEYS = 128
 
 
-def new_keys() -> Keys:
-    """Returns room for `MOST_KEYS` words; what is in it has no meaning yet."""
-    return Keys(
-        np.empty(MOST_KEYS, np.uint64),
-        np.empty(MOST_KEYS, np.uint64),
-        np.empty(MOST_KEYS, np.uint64),
+def make_word_keys() -> WordKeys:
+    """Returns room for `MAX_KEYS` words; what is in it has no meaning yet."""
+    return WordKeys(
+        np.empty(MAX_KEYS, np.uint64),
+        np.empty(MAX_KEYS, np.uint64),
+        np.empty(MAX_KEYS, np.uint64),
     )
 
 
-def new_word_table(capacity: int = FIRST_CAPACITY) -> WordTable:
+def make_word_table(capacity: int = INITIAL_CAPACITY) -> WordTable:
     """Returns an empty table of `capacity` slots, a power of two."""
     return WordTable(
         np.zeros(4 * capacity, np.uint64),
@@ -89,14 +89,14 @@ def _most_words(capacity: int) -> int:
     return capacity // 2 if capacity < _LARGE else 13 * capacity // 16
 
 
-@inlined
+@inline_device_function
 def _mixed(low: Any, high: Any) -> Any:
     mixed = (low * _FACTOR_LOW) ^ (high * _FACTOR_HIGH)
     mixed = (mixed ^ (mixed >> np.uint64(32))) * _FACTOR_LOW
     return mixed ^ (mixed >> np.uint64(32))
 
 
-@lean_part
+@device_function
 def _last_halves(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any]:
     """Returns the bytes of a short word in two halves, without reading on behind it."""
     low, high = np.uint64(0), np.uint64(0)
@@ -108,12 +108,12 @@ def _last_halves(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any]:
     return low, high
 
 
-@inlined
-def word_key(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
+@inline_device_function
+def make_word_key(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
     """Returns the two halves of a word's key, and its hash; a long word's low half is its hash, its high half is 0."""
-    if size <= LONGEST_SHORT_WORD:
+    if size <= MAX_INLINE_BYTES:
         if at + 16 <= data.size:
-            low, high = load_eight(data, at) & _LOW_MASKS[size], load_eight(data, at + 8) & _HIGH_MASKS[size]
+            low, high = load_uint64(data, at) & _LOW_MASKS[size], load_uint64(data, at + 8) & _HIGH_MASKS[size]
         else:
             low, high = _last_halves(data, at, size)
         high |= np.uint64(size) << np.uint64(56)
@@ -124,17 +124,17 @@ def word_key(data: UInt8s, at: Any, size: Any) -> tuple[Any, Any, Any]:
         # Eight bytes by eight; the last eight may overlap those before.
         mixed = np.uint64(size)
         for i in range(at, at + size - 8, 8):
-            mixed = (mixed ^ load_eight(data, i)) * _FACTOR_LOW
+            mixed = (mixed ^ load_uint64(data, i)) * _FACTOR_LOW
             mixed ^= mixed >> np.uint64(29)
-        mixed = (mixed ^ load_eight(data, at + size - 8)) * _FACTOR_HIGH
+        mixed = (mixed ^ load_uint64(data, at + size - 8)) * _FACTOR_HIGH
         mixed ^= mixed >> np.uint64(32)
         low, high = mixed, np.uint64(0)
     return low, high, mixed
 
 
-@lean_part
-def _read_keys(data: UInt8s, start: Any, ends: Int64s, stride: Any, slots: UInt64s, keys: Keys) -> None:
-    """Writes the keys of at most `MOST_KEYS` words that follow each other from `start` on, and asks for their slots.
+@device_function
+def _read_keys(data: UInt8s, start: Any, ends: Int64s, stride: Any, slots: UInt64s, keys: WordKeys) -> None:
+    """Writes the keys of at most `MAX_KEYS` words that follow each other from `start` on, and asks for their slots.
 
     `ends` are where words end, or with a stride of 2 where each starts and ends.
     """
@@ -144,7 +144,7 @@ def _read_keys(data: UInt8s, start: Any, ends: Int64s, stride: Any, slots: UInt6
         if stride == 2:
             start = ends[2 * word]
         end = ends[np.uint64(stride * word + stride - 1)]
-        low, high, mixed = word_key(data, start, end - start)
+        low, high, mixed = make_word_key(data, start, end - start)
         # Two slots are a line of memory; in a full table many a word lies in the next line.
         slot = 4 * np.int64(mixed & last)
         prefetch(slots, slot)
@@ -154,24 +154,24 @@ def _read_keys(data: UInt8s, start: Any, ends: Int64s, stride: Any, slots: UInt6
         start = end
 
 
-@lean_part
+@device_function
 def _pool_size(pool: UInt8s, place: Any) -> Any:
-    return np.int64(load_eight(pool, place))
+    return np.int64(load_uint64(pool, place))
 
 
-@lean_part
+@device_function
 def _is_in_pool(data: UInt8s, at: Any, size: Any, pool: UInt8s, place: Any) -> Any:
     if _pool_size(pool, place) != size:
         return False
     kept = place + 8
     for i in range(0, size - 8, 8):
-        if load_eight(pool, kept + i) != load_eight(data, at + i):
+        if load_uint64(pool, kept + i) != load_uint64(data, at + i):
             return False
-    return load_eight(pool, kept + size - 8) == load_eight(data, at + size - 8)
+    return load_uint64(pool, kept + size - 8) == load_uint64(data, at + size - 8)
 
 
-@inlined
-def find_short(slots: UInt64s, low: Any, high: Any, mixed: Any) -> Any:
+@inline_device_function
+def find_inline_word(slots: UInt64s, low: Any, high: Any, mixed: Any) -> Any:
     """As `find_word`, of a word with a high half."""
     last = np.uint64(slots.size - 4)
     start = (mixed << np.uint64(2)) & last
@@ -188,11 +188,11 @@ def find_short(slots: UInt64s, low: Any, high: Any, mixed: Any) -> Any:
     return found
 
 
-@lean_part
+@device_function
 def find_word(table: WordTable, data: UInt8s, at: Any, size: Any, low: Any, high: Any, mixed: Any) -> Any:
     """Returns where a word's slot starts in `slots`, or `~start` of the free slot where it belongs."""
     if high != 0:
-        return find_short(table.slots, low, high, mixed)
+        return find_inline_word(table.slots, low, high, mixed)
     last = table.slots.size - 4
     start = np.int64(mixed << np.uint64(2)) & last
     while True:
@@ -205,9 +205,9 @@ def find_word(table: WordTable, data: UInt8s, at: Any, size: Any, low: Any, high
         start = (start + 4) & last
 
 
-@inlined
-def word_span(word: Any, start: Any, ends: Int64s, stride: Any) -> Any:
-    """Returns where a word of a run starts and how many bytes it has; the arguments are those of `find_run`."""
+@inline_device_function
+def get_word_span(word: Any, start: Any, ends: Int64s, stride: Any) -> Any:
+    """Returns where a word of a run starts and how many bytes it has; the arguments are those of `find_words`."""
     if stride == 2:
         first = ends[2 * word]
     elif word > 0:
@@ -217,53 +217,55 @@ def word_span(word: Any, start: Any, ends: Int64s, stride: Any) -> Any:
     return first, ends[stride * word + stride - 1] - first
 
 
-@lean_part
-def find_run(data: UInt8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: Keys, found: Int64s) -> None:
+@device_function
+def find_words(
+    data: UInt8s, start: Any, ends: Int64s, stride: Any, table: WordTable, keys: WordKeys, found: Int64s
+) -> None:
     """Writes to `found` the slot of each word, or `~slot` of a free one, for words that follow each other.
 
     `ends` are where words end, or with a stride of 2 where each starts and ends. Each slot's memory is asked for ahead.
     """
     slots, first_start = table.slots, start
-    for first in range(0, found.size, MOST_KEYS):
-        stop = min(first + MOST_KEYS, found.size)
+    for first in range(0, found.size, MAX_KEYS):
+        stop = min(first + MAX_KEYS, found.size)
         _read_keys(data, start, ends[stride * first : stride * stop], stride, slots, keys)
         for word in range(first, stop):
             place = np.uint64(word - first)
             low, high, mixed = keys.low[place], keys.high[place], keys.mixed[place]
             if high != 0:
-                found[np.uint64(word)] = find_short(slots, low, high, mixed)
+                found[np.uint64(word)] = find_inline_word(slots, low, high, mixed)
             else:
-                first_byte, size = word_span(word, first_start, ends, stride)
+                first_byte, size = get_word_span(word, first_start, ends, stride)
                 found[word] = find_word(table, data, first_byte, size, low, high, mixed)
         start = ends[stride * stop - 1]
 
 
-def with_room(table: WordTable, num_words: int, num_bytes: int) -> WordTable:
+def reserve_words(table: WordTable, num_words: int, num_bytes: int) -> WordTable:
     """Returns the table with room for so many more words of so many bytes in all."""
     slots, pool, used = table
     capacity = slots.size // 4
-    while used[USED] + num_words > _most_words(capacity):
+    while used[NUM_WORDS] + num_words > _most_words(capacity):
         capacity *= 2
     if 4 * capacity > slots.size:
         slots = np.zeros(4 * capacity, np.uint64)
         _move_words(table.slots, slots)
-        used[MOST] = _most_words(capacity)
+        used[MAX_WORDS] = _most_words(capacity)
     return WordTable(slots, with_capacity(pool, _pool_bytes(used, num_words, num_bytes)), used)
 
 
-@lean_part
-def has_room(table: WordTable, num_words: Any, num_bytes: Any) -> Any:
-    """Whether `with_room` would return the table as it is."""
+@device_function
+def has_capacity(table: WordTable, num_words: Any, num_bytes: Any) -> Any:
+    """Whether `reserve_words` would return the table as it is."""
     used = table.used
-    return used[USED] + num_words <= used[MOST] and _pool_bytes(used, num_words, num_bytes) <= table.pool.size
+    return used[NUM_WORDS] + num_words <= used[MAX_WORDS] and _pool_bytes(used, num_words, num_bytes) <= table.pool.size
 
 
-@lean_kernel
+@kernel
 def _pool_bytes(used: Int64s, num_words: Any, num_bytes: Any) -> Any:
-    return used[POOL_USED] + num_bytes + 8 * (num_words + 1)
+    return used[NUM_POOL_BYTES] + num_bytes + 8 * (num_words + 1)
 
 
-@lean_kernel
+@kernel
 def _move_words(slots: UInt64s, more: UInt64s) -> None:
     """Puts the words of a table's slots into others, more of them, which are free."""
     last = more.size - 4
@@ -279,7 +281,7 @@ def _move_words(slots: UInt64s, more: UInt64s) -> None:
         copy_items(slots, start, start + 4, more, at)
 
 
-@inlined
+@inline_device_function
 def put_word(
     slots: UInt64s,
     pool: UInt8s,
@@ -300,34 +302,34 @@ def put_word(
     start = ~free
     upper = high
     if high == 0:
-        place = used[POOL_USED]
-        store_eight(pool, place, size)
+        place = used[NUM_POOL_BYTES]
+        store_uint64(pool, place, size)
         place += 8
         # Eight bytes by eight; the last eight may overlap those before.
         for i in range(0, size - 8, 8):
-            store_eight(pool, place + i, load_eight(data, at + i))
-        store_eight(pool, place + size - 8, load_eight(data, at + size - 8))
-        used[POOL_USED] = place + size
+            store_uint64(pool, place + i, load_uint64(data, at + i))
+        store_uint64(pool, place + size - 8, load_uint64(data, at + size - 8))
+        used[NUM_POOL_BYTES] = place + size
         upper = np.uint64(place - 8)
     slots[start] = low
     slots[start + 1] = upper | (np.uint64(flags) << np.uint64(60))
-    used[USED] += 1
+    used[NUM_WORDS] += 1
     return start
 
 
-@lean_part
-def word_size(table: WordTable, start: Any) -> Any:
+@device_function
+def get_word_size(table: WordTable, start: Any) -> Any:
     """Returns the bytes of the word whose slot starts at `start`."""
     high = table.slots[start + 1]
     size = np.int64((high >> np.uint64(56)) & np.uint64(15))
     return size if size > 0 else _pool_size(table.pool, np.int64(high & _PLACE))
 
 
-@lean_part
+@device_function
 def copy_word(table: WordTable, start: Any, size: Any, target: UInt8s, at: Any) -> None:
     """Writes the word whose slot starts at `start` to `target`."""
     low, high = table.slots[start], table.slots[start + 1]
-    if size > LONGEST_SHORT_WORD:
+    if size > MAX_INLINE_BYTES:
         place = np.int64(high & _PLACE) + 8
         copy_items(table.pool, place, place + size, target, at)
         return

@@ -10,9 +10,9 @@ import sys
 from numba import types
 from numba.core.registry import CPUDispatcher
 from bpe_core import Tokenizer, count_words
-from bpe_core.pretokenize.word_counting import partition
+from bpe_core.pretokenize.word_counting import partition_word_counts
 
-partition(count_words(["hug pug"]), 2)
+partition_word_counts(count_words(["hug pug"]), 2)
 Tokenizer.train(["hug pug " * 300 + "hugpug" * 300], num_merges=2).encode("hug " + "pughug" * 300)
 modules = [module for name, module in sys.modules.items() if name.startswith("bpe_core.")]
 for module in modules:

@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from bpe_core.kernels import flat_bytes
+from bpe_core.kernels import flatten_bytes
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
+from bpe_core.pretokenize.unicode_categories import WHITE_SPACE
 
 SpecialInText = Literal["plain", "allow", "refuse"]
 """What the spelling of a special token in a text means: ordinary text (`plain`), the token (`allow`), or an error."""
@@ -163,7 +164,7 @@ class _LiteralFinder:
         found: set[int] = set()
         if not self._tokens:
             return found
-        data, offsets = flat_bytes(texts)
+        data, offsets = flatten_bytes(texts)
         # One search for each common start is faster than one search for any of them. `re` searches the array without
         # copying it, and strings this short three times as fast as `bytes.find`.
         for start in _find_common_starts(list(self._tokens)):
@@ -195,11 +196,11 @@ class _LiteralFinder:
                     continue
             if token.lstrip:
                 start = max(start, end)
-                while start > end and text[start - 1] in _WHITE_SPACE:
+                while start > end and text[start - 1] in WHITE_SPACE:
                     start -= 1
             if token.rstrip:
                 stop = max(stop, end)
-                while stop < len(text) and text[stop] in _WHITE_SPACE:
+                while stop < len(text) and text[stop] in WHITE_SPACE:
                     stop += 1
             if start >= stop:  # The token before has taken all of this one, which is white space.
                 continue
@@ -210,10 +211,6 @@ class _LiteralFinder:
         if end < len(text):
             yield _Match(None, end, len(text))
 
-
-# The White_Space property of Unicode; Python's own `strip` takes U+001C to U+001F as well.
-_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-_WHITE_SPACE += "\u2028\u2029\u202f\u205f\u3000"
 
 _WORD_CHARACTER = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
 

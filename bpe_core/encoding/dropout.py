@@ -12,23 +12,13 @@ import numpy as np
 
 from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.encoding.word_merging import NO_RANK, Merging, RankedBy, find_rank, new_merging
-from bpe_core.kernels import Int32s, Int64s, UInt8s, kernel, part
+from bpe_core.hashing import GOLDEN_RATIO, finalize_splitmix64_in_kernel
+from bpe_core.kernels import Int32s, Int64s, UInt8s, allocating_device_function, allocating_kernel
 from bpe_core.merging.alphabet import Alphabet
 from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
-# 2^64 divided by the golden ratio: splitmix64 adds it to its state for each number.
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
-
-@part
-def _mix_bits(number: Any) -> Any:
-    """Returns a number's bits well mixed: the last step of splitmix64 (Steele, Lea and Flood, 2014)."""
-    mixed = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
-
-
-@part
+@allocating_device_function
 def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, state: Any) -> Any:
     """Merges a word in place; returns how many symbols are left.
 
@@ -44,8 +34,8 @@ def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, stat
         for at in range(size - 1):
             if ranks[at] == NO_RANK:
                 continue
-            state += _GOLDEN
-            if ranks[at] < lowest and _mix_bits(state) >= least:
+            state += GOLDEN_RATIO
+            if ranks[at] < lowest and finalize_splitmix64_in_kernel(state) >= least:
                 best, lowest = at, ranks[at]
         if best < 0:
             break
@@ -61,7 +51,7 @@ def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, stat
     return size
 
 
-@kernel
+@allocating_kernel
 def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: Any, seed: Any) -> Int32s:
     """Returns the ids of words after merging each with dropout.
 
@@ -80,7 +70,7 @@ def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: A
     ids = symbols.copy()
     write = start = np.int64(0)
     for word in range(ends.size):
-        state = _mix_bits(np.uint64(seed) + np.uint64(word + 1) * _GOLDEN)
+        state = finalize_splitmix64_in_kernel(np.uint64(seed) + np.uint64(word + 1) * GOLDEN_RATIO)
         size = _merge_word_with_dropout(ids[start : ends[word]], merging, least, state)
         for i in range(size):
             ids[write + i] = ids[start + i]

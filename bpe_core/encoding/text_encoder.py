@@ -13,7 +13,7 @@ from bpe_core.encoding.added_tokens import AddedTokenFinder, Piece, SpecialInTex
 from bpe_core.encoding.dropout import DropoutEncoder
 from bpe_core.encoding.model import Model
 from bpe_core.encoding.word_encoder import UNKNOWN, WordEncoder
-from bpe_core.kernels import Int32s, Int64s, flat_bytes
+from bpe_core.kernels import Int32s, Int64s, flatten_bytes
 from bpe_core.merging.alphabet import MARKER
 from bpe_core.pretokenize.pre_tokenizer import WordEnds, repair_surrogates
 
@@ -79,7 +79,7 @@ class TextEncoder:
 
         The words are taken as they are: not normalized, not split, not searched for added tokens.
         """
-        data, offsets = flat_bytes(words)
+        data, offsets = flatten_bytes(words)
         one_word_each = WordEnds(offsets[1:], np.arange(offsets.size), 1)
         ids, starts = self._words.encode(data, offsets, one_word_each)
         return self._replace_unknown(ids), starts
@@ -114,7 +114,7 @@ class TextEncoder:
             if piece.token is not None:
                 parts.append(np.array([piece.token.id], np.int32))
                 continue
-            data, offsets = flat_bytes(pa.array([piece.text], pa.large_string()))
+            data, offsets = flatten_bytes(pa.array([piece.text], pa.large_string()))
             word_ends = self._model.pre_tokenizer.split_batch(data, offsets)
             parts.append(self._dropout.encode(data, word_ends, dropout, seed ^ (number << 40)))
         return self._replace_unknown(np.concatenate(parts))
@@ -165,7 +165,7 @@ class TextEncoder:
 
     def _find_token_starts(self, text: str, tokens: Iterator[bytes]) -> list[int]:
         """Takes the tokens of a normalized text off `tokens`; returns where each one starts in the text, in bytes."""
-        data, offsets = flat_bytes(pa.array([text], pa.large_string()))
+        data, offsets = flatten_bytes(pa.array([text], pa.large_string()))
         if self._model.pre_tokenizer.keep_gaps:
             spans = [(0, data.size)]  # The words follow each other without gaps.
         else:
@@ -224,7 +224,7 @@ class TextEncoder:
         return np.concatenate(parts), np.cumsum(sizes)
 
     def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
-        data, offsets = flat_bytes(texts)
+        data, offsets = flatten_bytes(texts)
         return self._words.encode(data, offsets, self._model.pre_tokenizer.split_batch(data, offsets))
 
     def _check_special(self, texts: pa.Array, special: SpecialInText) -> None:

@@ -27,31 +27,31 @@ from bpe_core.kernels import (
     UInt8s,
     UInt64s,
     copy_items,
-    flat_bytes,
-    lean_kernel,
-    lean_part,
+    device_function,
+    flatten_bytes,
+    kernel,
     with_capacity,
 )
 from bpe_core.merging.alphabet import MARKER, Alphabet
 from bpe_core.pretokenize.pre_tokenizer import WordEnds
-from bpe_core.pretokenize.scanner import character_width, code_point
+from bpe_core.pretokenize.scanner import decode_code_point, get_utf8_width
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS
 from bpe_core.word_table import (
-    MOST_IN_LARGE,
-    POOL_USED,
-    USED,
-    Keys,
+    MIN_LARGE_WORDS,
+    NUM_POOL_BYTES,
+    NUM_WORDS,
+    WordKeys,
     WordTable,
-    find_run,
-    find_short,
+    find_inline_word,
     find_word,
-    has_room,
-    new_keys,
-    new_word_table,
+    find_words,
+    get_word_span,
+    has_capacity,
+    make_word_key,
+    make_word_keys,
+    make_word_table,
     put_word,
-    with_room,
-    word_key,
-    word_span,
+    reserve_words,
 )
 
 UNKNOWN = -3
@@ -62,7 +62,7 @@ _MOST_BYTES_KEPT = 1 << 28
 _IDS_IN_SLOT = 4
 _ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
 _RUN = 1024
-_MOST_WORDS_KEPT = MOST_IN_LARGE - _RUN  # So the table stays at 64 MiB.
+_MOST_WORDS_KEPT = MIN_LARGE_WORDS - _RUN  # So the table stays at 64 MiB.
 _SYMBOLS = 1 << 14
 
 
@@ -91,7 +91,7 @@ class Cache(NamedTuple):
 class Room(NamedTuple):
     """Room for the words of one run; what is in it has no meaning between runs."""
 
-    keys: Keys
+    keys: WordKeys
     found: Int64s
     last_id: Int64s  # where each word's ids end
     # Of each new word:
@@ -115,7 +115,7 @@ class Memory(NamedTuple):
 _ENDS, _TEXTS, _IDS, _LINKS = range(4)
 
 
-@lean_part
+@device_function
 def _spell(data: UInt8s, start: Any, stop: Any, spelling: Spelling, symbols: Int32s, first: Any) -> Any:
     """Writes a word's base symbols to `symbols[first:]`; returns how many there are."""
     to = first
@@ -127,9 +127,9 @@ def _spell(data: UInt8s, start: Any, stop: Any, spelling: Spelling, symbols: Int
         at = start
         while at < stop:
             code = np.int64(data[at])
-            width = character_width(code)
+            width = get_utf8_width(code)
             if width > 1:
-                code = code_point(data, at)
+                code = decode_code_point(data, at)
             at += width
             symbol = np.int64(spelling.bare[code])
             if at == stop and spelling.ending.size > 0:
@@ -142,7 +142,7 @@ def _spell(data: UInt8s, start: Any, stop: Any, spelling: Spelling, symbols: Int
     return to - first
 
 
-@lean_part
+@device_function
 def _merge_new(
     data: UInt8s,
     start: Any,
@@ -164,13 +164,13 @@ def _merge_new(
     for word in range(found.size):
         if found[word] >= 0:
             continue
-        first, size = word_span(word, start, ends, stride)
+        first, size = get_word_span(word, start, ends, stride)
         if size > _LONGEST_WORD_KEPT:
             continue
         # It may have stood earlier in this run.
-        low, high, mixed = word_key(data, first, size)
+        low, high, mixed = make_word_key(data, first, size)
         if high != 0:
-            slot = find_short(slots, low, high, mixed)
+            slot = find_inline_word(slots, low, high, mixed)
         else:
             slot = find_word(cache.words, data, first, size, low, high, mixed)
         if slot < 0:
@@ -185,7 +185,7 @@ def _merge_new(
         _keep_ids(new[word], symbols, starts[word], sizes[word], slots, cache.ids, cache.used)
 
 
-@lean_part
+@device_function
 def _keep_ids(
     slot: Any, symbols: Int32s, first: Any, size: Any, slots: UInt64s, kept_ids: Int32s, used: Int64s
 ) -> None:
@@ -205,7 +205,7 @@ def _keep_ids(
         used[0] = place + size
 
 
-@lean_part
+@device_function
 def _known_ids(
     found: Int64s, first: Any, slots: UInt64s, kept_ids: Int32s, ids: Int32s, at: Any, last_id: Int64s
 ) -> Any:
@@ -233,7 +233,7 @@ def _known_ids(
     return found.size
 
 
-@lean_part
+@device_function
 def _encode_run(
     data: UInt8s,
     start: Any,
@@ -261,7 +261,7 @@ def _encode_run(
         if word == found.size:
             return at
         # Too long a word for the cache.
-        first, size = word_span(word, start, ends, stride)
+        first, size = get_word_span(word, start, ends, stride)
         done[_LINKS] = size + 1  # With a marker that stands apart.
         if done[_LINKS] > room.links.after.size:
             return -1
@@ -271,24 +271,24 @@ def _encode_run(
         word += 1
 
 
-@lean_kernel
+@kernel
 def _is_full(cache: Cache) -> Any:
-    return cache.words.used[USED] > cache.most_words or cache.words.used[POOL_USED] > cache.most_bytes
+    return cache.words.used[NUM_WORDS] > cache.most_words or cache.words.used[NUM_POOL_BYTES] > cache.most_bytes
 
 
-@lean_part
+@device_function
 def _has_room(memory: Memory, num_bytes: Any) -> Any:
     """Whether there is room for a run of words of so many bytes, and the cache has not grown too large."""
     cache, room = memory
     return (
         not _is_full(cache)
-        and has_room(cache.words, _RUN, num_bytes)
+        and has_capacity(cache.words, _RUN, num_bytes)
         and cache.used[0] + num_bytes + _RUN <= cache.ids.size
         and num_bytes + 2 * _RUN + 1 <= room.symbols.size
     )
 
 
-@lean_kernel
+@kernel
 def _encode(
     done: Int64s,
     start: Any,
@@ -313,7 +313,7 @@ def _encode(
         if not _has_room(memory, _most_kept(start, ends[stop - 1])):
             return
         run_ends, found = ends[first:stop], room.found[: (stop - first) // stride]
-        find_run(data, start, run_ends, stride, memory.cache.words, room.keys, found)
+        find_words(data, start, run_ends, stride, memory.cache.words, room.keys, found)
         _merge_new(data, start, run_ends, stride, spelling, merging, memory, found)
         at = _encode_run(data, start, run_ends, stride, spelling, merging, memory, found, ids, before, done)
         if at < 0:
@@ -326,13 +326,13 @@ def _encode(
         done[_ENDS], done[_IDS], done[_TEXTS] = stop, at, text
 
 
-@lean_kernel
+@kernel
 def _most_kept(start: Any, stop: Any) -> Any:
     """Returns how many bytes of a run of words the cache may take."""
     return min(stop - start, _RUN * _LONGEST_WORD_KEPT)
 
 
-@lean_kernel
+@kernel
 def _most_ids(start: Any, stop: Any) -> Any:
     """Returns how many places the ids of a run of words may take.
 
@@ -396,7 +396,7 @@ class WordEncoder:
         cache, room = memory
         if _is_full(cache):
             cache = _copied(self._first_cache)
-        words = with_room(cache.words, _RUN, num_bytes)
+        words = reserve_words(cache.words, _RUN, num_bytes)
         ids = with_capacity(cache.ids, cache.used[0] + num_bytes + _RUN)
         if num_links > room.links.after.size:
             room = room._replace(links=new_links(num_links))
@@ -413,20 +413,20 @@ def _cache_of(words: Mapping[bytes, int]) -> Cache:
         raise ValueError(
             f"the token {longest[:40]!r}… has {len(longest)} bytes; with ignore_merges the most is {_LONGEST_WORD_KEPT}"
         )
-    data, offsets = flat_bytes(pa.array(list(words), pa.large_binary()))
-    table = with_room(new_word_table(), len(words), data.size)
+    data, offsets = flatten_bytes(pa.array(list(words), pa.large_binary()))
+    table = reserve_words(make_word_table(), len(words), data.size)
     _put_words(data, offsets, np.array(list(words.values()), np.int32), table)
     most_words, most_bytes = max(_MOST_WORDS_KEPT, 2 * len(words)), max(_MOST_BYTES_KEPT, 2 * data.size)
     return Cache(table, np.empty(0, np.int32), np.zeros(1, np.int64), most_words, most_bytes)
 
 
-@lean_kernel
+@kernel
 def _put_words(data: UInt8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
     """Puts different words, each of one id, into a table that has room for them."""
     slots, pool, used = table
     for word in range(ids.size):
         start, size = offsets[word], offsets[word + 1] - offsets[word]
-        low, high, mixed = word_key(data, start, size)
+        low, high, mixed = make_word_key(data, start, size)
         free = find_word(table, data, start, size, low, high, mixed)
         slot = put_word(slots, pool, used, free, data, start, size, low, high, 1)
         slots[slot + 2], slots[slot + 3] = np.uint64(ids[word]), np.uint64(0)
@@ -441,7 +441,7 @@ def _copied(cache: Cache) -> Cache:
 def _new_room() -> Room:
     found, last_id, new, starts, sizes = (np.empty(_RUN, np.int64) for _ in range(5))
     symbols = np.empty(_SYMBOLS, np.int32)
-    return Room(new_keys(), found, last_id, new, starts, sizes, symbols, new_lanes(), new_links(0))
+    return Room(make_word_keys(), found, last_id, new, starts, sizes, symbols, new_lanes(), new_links(0))
 
 
 def _spelling(alphabet: Alphabet, base_ids: dict[bytes, int]) -> Spelling:

@@ -4,7 +4,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, UInt64s, inlined, lean_kernel, lean_part, least_of_sixteen, table_size
+from bpe_core.hashing import GOLDEN_RATIO, choose_table_size
+from bpe_core.kernels import Int32s, Int64s, UInt64s, device_function, find_min_of_16, inline_device_function, kernel
 
 RankedBy = Literal["merge", "token"]
 
@@ -61,19 +62,19 @@ def new_lanes() -> Lanes:
     )
 
 
-@lean_part
+@device_function
 def _pair(left: Any, right: Any) -> Any:
     return (np.uint64(left) << np.uint64(21)) | np.uint64(right)
 
 
-@lean_part
+@device_function
 def _home(pair: Any, slots: UInt64s) -> Any:
     """Returns the slot in which a pair is looked for first."""
-    mixed = pair * np.uint64(0x9E3779B97F4A7C15)
+    mixed = pair * GOLDEN_RATIO
     return (mixed ^ (mixed >> np.uint64(32))) & np.uint64(slots.size - 1)
 
 
-@inlined
+@inline_device_function
 def find_rank(left: Any, right: Any, slots: UInt64s) -> Any:
     """Returns the rank of the merge of two symbols as uint64, or `NO_RANK`; negative symbols never merge."""
     pair = _pair(left, right)
@@ -96,18 +97,18 @@ def find_rank(left: Any, right: Any, slots: UInt64s) -> Any:
     return rank if (apart == 0) & ((left | right) >= 0) else NO_RANK
 
 
-@lean_part
+@device_function
 def _next(slot: Any, slots: UInt64s) -> Any:
     return (slot + np.uint64(1)) & np.uint64(slots.size - 1)
 
 
-@inlined
+@inline_device_function
 def _waiting(left: Any, right: Any, place: Any, slots: UInt64s) -> Any:
     rank = find_rank(left, right, slots)
     return np.uint32(rank << np.uint64(_PLACE_BITS)) | np.uint32(place) if rank != NO_RANK else _NOTHING_WAITS
 
 
-@lean_part
+@device_function
 def _start(
     symbols: Int32s, first: Any, size: Any, slots: UInt64s, waiting: Any, after: Int32s, before: Int32s, lane: Any
 ) -> Any:
@@ -127,7 +128,7 @@ def _start(
     return blocks
 
 
-@lean_kernel
+@kernel
 def merge_scanning(
     symbols: Int32s, starts: Int64s, sizes: Int64s, num_words: Any, merging: Merging, room: Lanes
 ) -> None:
@@ -149,7 +150,7 @@ def merge_scanning(
         # Of the lowest rank the leftmost, for the place stands below the rank.
         best = _NOTHING_WAITS
         for block in range(blocks[turn]):
-            best = min(best, least_of_sixteen(waiting, lanes[turn] + block * _BLOCK))
+            best = min(best, find_min_of_16(waiting, lanes[turn] + block * _BLOCK))
         if best != _NOTHING_WAITS:
             sizes[word] -= 1
             at = np.uint64(best & _PLACE)
@@ -180,7 +181,7 @@ def merge_scanning(
             turn = 0
 
 
-@lean_part
+@device_function
 def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     child = size
     while child > 0:
@@ -192,7 +193,7 @@ def _sift_up(heap: Int64s, size: int, entry: Any) -> None:
     heap[child] = entry
 
 
-@lean_part
+@device_function
 def _take_first(heap: Int64s, size: int) -> Any:
     first, entry = heap[0], heap[size - 1]
     parent, last = 0, size - 1
@@ -223,7 +224,7 @@ def new_links(size: int) -> Links:
     return Links(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(3 * size, np.int64))
 
 
-@lean_kernel
+@kernel
 def merge_with_heap(symbols: Int32s, merging: Merging, room: Links) -> Any:
     """Merges a word of any size in place, in time near linear; returns how many symbols are left.
 
@@ -275,7 +276,7 @@ def new_merging(merges: Int32s, ranked_by: RankedBy = "merge") -> Merging:
     """
     if merges.size and max(int(merges.max()), len(merges)) > MOST_SYMBOLS:
         raise ValueError(f"{len(merges)} merges with ids up to {merges.max()}: the most is {MOST_SYMBOLS}")
-    slots = np.full(table_size(2 * len(merges)), _FREE, np.uint64)
+    slots = np.full(choose_table_size(2 * len(merges)), _FREE, np.uint64)
     merged, ranks = merges[:, 2], np.arange(len(merges))
     if ranked_by == "token":
         merged, ranks = np.unique(merged, return_inverse=True)
@@ -283,7 +284,7 @@ def new_merging(merges: Int32s, ranked_by: RankedBy = "merge") -> Merging:
     return Merging(slots, np.ascontiguousarray(merged, np.int32))
 
 
-@lean_kernel
+@kernel
 def _fill(slots: UInt64s, merges: Int32s, ranks: Int64s) -> None:
     for row in range(len(merges)):
         rank = ranks[row]

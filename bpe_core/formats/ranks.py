@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.encoding.word_encoder import WordEncoder
-from bpe_core.kernels import Int32s, flat_bytes
+from bpe_core.kernels import Int32s, flatten_bytes
 from bpe_core.merging.alphabet import MARKER, Alphabet
 from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
@@ -82,7 +82,7 @@ def _made_otherwise(
     if not words:
         return {}
     encoder = WordEncoder(alphabet, base_ids, model.merges, model.ranked_by)
-    data, offsets = flat_bytes(pa.array([word for _, word in words], pa.large_binary()))
+    data, offsets = flatten_bytes(pa.array([word for _, word in words], pa.large_binary()))
     ids, starts = encoder.encode(data, offsets, WordEnds(offsets[1:], np.arange(len(words) + 1), 1))
     stops = starts[1:] - (base_ids.get(MARKER) == len(model.tokens))
     wanted = np.array([id_ for id_, _ in words], np.int32)

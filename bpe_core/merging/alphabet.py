@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int32s, Int64s, flat_bytes
+from bpe_core.kernels import Int32s, Int64s, flatten_bytes
 
 Kind = Literal["byte", "char"]
 Placement = Literal["apart", "glued"]
@@ -118,7 +118,7 @@ class SpelledWords:
 
 def spell_in_bytes(words: pa.LargeBinaryArray, counts: Int64s) -> SpelledWords:
     """Returns the words as bytes."""
-    data, starts = flat_bytes(words)
+    data, starts = flatten_bytes(words)
     rank = np.empty(256, np.int32)
     rank[list(GPT2_BYTE_ORDER)] = np.arange(256, dtype=np.int32)
     return SpelledWords(BYTE_ALPHABET, rank[data], starts, counts)
@@ -137,7 +137,7 @@ def spell_in_characters(
     With `limit_alphabet` only so many of the commonest characters stay (equal counts: the smaller code point); a
     word is cut where another character stood, so that no merge reaches across it.
     """
-    data, _ = flat_bytes(words)
+    data, _ = flatten_bytes(words)
     code_points = np.frombuffer(data.tobytes().decode().encode("utf-32-le"), np.uint32).astype(np.int64)
     lengths = pc.utf8_length(words.cast(pa.large_string())).to_numpy(zero_copy_only=False).astype(np.int64)
     ends = np.cumsum(lengths)

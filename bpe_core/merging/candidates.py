@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, lean_part
+from bpe_core.kernels import Int32s, Int64s, device_function
 from bpe_core.merging.state import (
     FLOOR,
     HEAP_SIZE,
@@ -28,7 +28,7 @@ _FLOOR_SHARE = 8
 _NOWHERE = int(np.iinfo(np.int64).max)
 
 
-@lean_part
+@device_function
 def _compare_spellings(a: Int, b: Int, symbols: SymbolTable) -> Int:
     if a == b:
         return 0
@@ -43,7 +43,7 @@ def _compare_spellings(a: Int, b: Int, symbols: SymbolTable) -> Int:
     return 0
 
 
-@lean_part
+@device_function
 def _is_before(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: SymbolTable) -> Any:
     """Whether heap entry `a` is merged before heap entry `b`."""
     if heap.total[a] != heap.total[b]:
@@ -61,14 +61,14 @@ def _is_before(a: Int, b: Int, heap: Heap, key: Int64s, rules: Rules, symbols: S
     return key_a < key_b
 
 
-@lean_part
+@device_function
 def _swap(heap: Heap, a: Int, b: Int) -> None:
     heap.pair[a], heap.pair[b] = heap.pair[b], heap.pair[a]
     heap.total[a], heap.total[b] = heap.total[b], heap.total[a]
     heap.position[a], heap.position[b] = heap.position[b], heap.position[a]
 
 
-@lean_part
+@device_function
 def _push(
     heap: Heap, size: Int, pair: Int, count: Int, position: Int, key: Int64s, rules: Rules, symbols: SymbolTable
 ) -> None:
@@ -83,7 +83,7 @@ def _push(
         child = parent
 
 
-@lean_part
+@device_function
 def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: SymbolTable) -> None:
     """Takes the best entry off a heap of `size` entries; it is left in the slot behind the heap's new end."""
     last, parent = size - 1, np.int64(0)
@@ -100,7 +100,7 @@ def _remove_first(heap: Heap, size: Int, key: Int64s, rules: Rules, symbols: Sym
         parent = best
 
 
-@lean_part
+@device_function
 def _get_byte(at: Int, left: Int, right: Int, symbols: SymbolTable) -> Any:
     """Returns a byte of what two symbols spell together."""
     place = symbols.start[left] + at
@@ -109,7 +109,7 @@ def _get_byte(at: Int, left: Int, right: Int, symbols: SymbolTable) -> Any:
     return symbols.spelling[place]
 
 
-@lean_part
+@device_function
 def _breaks_a_character(size: Int, left: Int, right: Int, symbols: SymbolTable) -> Any:
     """Whether the bytes of two symbols hold part of a UTF-8 character and anything beyond that character."""
     at = np.int64(0)
@@ -130,7 +130,7 @@ def _breaks_a_character(size: Int, left: Int, right: Int, symbols: SymbolTable) 
     return False
 
 
-@lean_part
+@device_function
 def _is_forbidden(size: Int, left: Int, right: Int, symbols: SymbolTable, rules: Rules) -> Any:
     """Whether two symbols together spell one of the forbidden spellings."""
     for f in range(rules.forbidden_start.size - 1):
@@ -144,7 +144,7 @@ def _is_forbidden(size: Int, left: Int, right: Int, symbols: SymbolTable, rules:
     return False
 
 
-@lean_part
+@device_function
 def is_allowed(pair: Int, pairs: PairTable, symbols: SymbolTable, rules: Rules) -> Any:
     """Whether the rules allow the symbol that this pair would make."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -156,7 +156,7 @@ def is_allowed(pair: Int, pairs: PairTable, symbols: SymbolTable, rules: Rules) 
     return not _is_forbidden(size, left, right, symbols, rules)
 
 
-@lean_part
+@device_function
 def _find_first_position(pair: Int, pairs: PairTable, words: LaidOutWords, num_bases: Int32s) -> Int:
     """Returns the first place where the pair stands."""
     left, right = pairs.key[pair] >> 32, pairs.key[pair] & 0xFFFFFFFF
@@ -168,7 +168,7 @@ def _find_first_position(pair: Int, pairs: PairTable, words: LaidOutWords, num_b
     return _NOWHERE
 
 
-@lean_part
+@device_function
 def push_pair(
     pair: Int, state: Int64s, words: LaidOutWords, symbols: SymbolTable, pairs: PairTable, heap: Heap, rules: Rules
 ) -> None:
@@ -180,7 +180,7 @@ def push_pair(
     state[HEAP_SIZE] += 1
 
 
-@lean_part
+@device_function
 def fill_heap(
     state: Int64s, words: LaidOutWords, symbols: SymbolTable, pairs: PairTable, heap: Heap, rules: Rules
 ) -> None:
@@ -205,7 +205,7 @@ def fill_heap(
             push_pair(pair, state, words, symbols, pairs, heap, rules)
 
 
-@lean_part
+@device_function
 def pop_next_pair(
     state: Int64s, words: LaidOutWords, symbols: SymbolTable, pairs: PairTable, heap: Heap, rules: Rules
 ) -> Int:

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, table_size, with_capacity
+from bpe_core.hashing import EMPTY, choose_table_size
+from bpe_core.kernels import Int32s, Int64s, with_capacity
 from bpe_core.merging.alphabet import MARKER, Alphabet, SpelledWords
 from bpe_core.merging.candidates import FIRST_SEEN, LARGER_PAIR, LEXICOGRAPHIC, SMALLER_PAIR
 from bpe_core.merging.pairs import count_pairs, lay_out_words, with_capacity_for_pairs
@@ -270,7 +271,7 @@ def _make_base_symbols(alphabet: Alphabet, capacity: int) -> SymbolTable:
         np.zeros(capacity, np.uint8),
         np.zeros(capacity, np.int32),
         np.ones(capacity, np.int32),
-        np.full(table_size(capacity), EMPTY, np.int64),
+        np.full(choose_table_size(capacity), EMPTY, np.int64),
     )
     symbols.has_marker[: len(marked)] = marked
     symbols.length[: len(visible)] = [alphabet.measure_length(symbol) for symbol in alphabet.symbols]

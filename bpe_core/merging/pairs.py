@@ -2,18 +2,8 @@
 
 import numpy as np
 
-from bpe_core.kernels import (
-    EMPTY,
-    Int32s,
-    Int64s,
-    copy_items,
-    find_slot,
-    lean_kernel,
-    lean_part,
-    pair_key,
-    table_size,
-    with_capacity,
-)
+from bpe_core.hashing import EMPTY, choose_table_size, find_slot, make_pair_key
+from bpe_core.kernels import Int32s, Int64s, copy_items, device_function, kernel, with_capacity
 from bpe_core.merging.state import BOUNDARY, NUM_LISTED, NUM_PAIRS, Int, LaidOutWords, PairTable, find_run
 
 _SMALL_ALPHABET = 512
@@ -56,13 +46,13 @@ def with_capacity_for_pairs(pairs: PairTable, num_pairs: int, size: int) -> Pair
     if size <= pairs.key.size:
         return pairs
     key, total, list_start, list_size, cursor = (with_capacity(column, size) for column in pairs[:5])
-    slot_keys = np.full(table_size(key.size), EMPTY, np.int64)
+    slot_keys = np.full(choose_table_size(key.size), EMPTY, np.int64)
     slot_pairs = np.empty(slot_keys.size, np.int32)
     _fill_slots(key[:num_pairs], slot_keys, slot_pairs)
     return PairTable(key, total, list_start, list_size, cursor, slot_keys, slot_pairs, pairs.listed)
 
 
-@lean_kernel
+@kernel
 def _copy_words(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) -> None:
     """Writes words, word `w` of which is `symbols[starts[w]:starts[w + 1]]`, in an order, and boundaries around all."""
     to = 0
@@ -73,19 +63,19 @@ def _copy_words(symbols: Int32s, starts: Int64s, order: Int64s, placed: Int32s) 
     placed[to] = BOUNDARY
 
 
-@lean_part
+@device_function
 def _find_pair(left: Int, right: Int, side: Int, all_pairs: Int32s, pairs: PairTable) -> Int:
     """Returns the number of a pair, or -1."""
     if side > 0:
         number = np.int64(all_pairs[left * side + right])
     else:
-        key = pair_key(left, right)
+        key = make_pair_key(left, right)
         slot = find_slot(pairs.slot_keys, key)
         number = np.int64(pairs.slot_pairs[slot]) if pairs.slot_keys[slot] == key else np.int64(-1)
     return number
 
 
-@lean_kernel
+@kernel
 def _count_pairs_from(
     first: Int, words: LaidOutWords, side: Int, all_pairs: Int32s, state: Int64s, pairs: PairTable
 ) -> Int:
@@ -109,7 +99,7 @@ def _count_pairs_from(
             pair = state[NUM_PAIRS]
             if pair == key.size:
                 return place
-            key[pair], total[pair], list_size[pair] = pair_key(left, right), 0, 0
+            key[pair], total[pair], list_size[pair] = make_pair_key(left, right), 0, 0
             slot = find_slot(slot_keys, key[pair])
             slot_keys[slot], slot_pairs[slot] = key[pair], pair
             if side > 0:
@@ -120,7 +110,7 @@ def _count_pairs_from(
     return symbols.size - 1
 
 
-@lean_kernel
+@kernel
 def _list_pairs(words: LaidOutWords, side: Int, all_pairs: Int32s, pairs: PairTable) -> None:
     """Lists the places of each pair from its `list_start` on. `cursor`, which starts as 0, says how many in the end."""
     symbols, listed, list_start, cursor = words.symbols, pairs.listed, pairs.list_start, pairs.cursor
@@ -132,7 +122,7 @@ def _list_pairs(words: LaidOutWords, side: Int, all_pairs: Int32s, pairs: PairTa
             cursor[pair] += 1
 
 
-@lean_kernel
+@kernel
 def _fill_slots(keys: Int64s, slot_keys: Int64s, slot_pairs: Int32s) -> None:
     """Puts all keys into an empty hash table."""
     for pair in range(keys.size):

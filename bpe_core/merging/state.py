@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bpe_core.kernels import EMPTY, Int32s, Int64s, UInt8s, copy_items, lean_kernel, lean_part
+from bpe_core.hashing import EMPTY, FNV1A_START, hash_fnv1a
+from bpe_core.kernels import Int32s, Int64s, UInt8s, copy_items, device_function, kernel
 
 Int = Any
 """An integer of any width."""
@@ -113,7 +114,7 @@ RUNNING, ENDED_SIZE, ENDED_NO_PAIRS = range(3)
 CHOOSE, REWRITE, UPDATE = range(3)
 
 
-@lean_part
+@device_function
 def find_run(place: Int, run: Int, run_start: Int64s) -> Int:
     """Returns the run in which a place lies, which is `run` or a later one: steps that double, then halve."""
     step = 1
@@ -127,7 +128,7 @@ def find_run(place: Int, run: Int, run_start: Int64s) -> Int:
     return run
 
 
-@lean_part
+@device_function
 def _has_same_spelling(a: Int, b: Int, symbols: SymbolTable) -> Any:
     """Whether two symbols are spelled alike."""
     start_a, start_b, size = symbols.start[a], symbols.start[b], symbols.start[a + 1] - symbols.start[a]
@@ -139,20 +140,19 @@ def _has_same_spelling(a: Int, b: Int, symbols: SymbolTable) -> Any:
     return True
 
 
-@lean_kernel
+@kernel
 def find_symbol_slot(symbol: Int, symbols: SymbolTable) -> Int:
     """Returns the slot of the symbol spelled as `symbol` is, or the free slot where it belongs (FNV-1a, 64 bits)."""
     mask = symbols.slots.size - 1
-    mixed = np.uint64(0xCBF29CE484222325) ^ np.uint64(symbols.has_marker[symbol])
-    for at in range(symbols.start[symbol], symbols.start[symbol + 1]):
-        mixed = (mixed ^ np.uint64(symbols.spelling[at])) * np.uint64(0x100000001B3)
-    slot = np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(1)) & mask
+    first = FNV1A_START ^ np.uint64(symbols.has_marker[symbol])
+    hashed = hash_fnv1a(symbols.spelling, symbols.start[symbol], symbols.start[symbol + 1], first)
+    slot = np.int64((hashed ^ (hashed >> np.uint64(32))) >> np.uint64(1)) & mask
     while symbols.slots[slot] != EMPTY and not _has_same_spelling(symbols.slots[slot], symbol, symbols):
         slot = (slot + 1) & mask
     return slot
 
 
-@lean_part
+@device_function
 def add_merged_symbol(left: Int, right: Int, state: Int64s, symbols: SymbolTable) -> Int:
     """Returns the symbol that a pair makes, which is an old one where an earlier merge spells the same."""
     # It is written down as a new one, and stays so if there is none like it.

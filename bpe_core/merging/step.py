@@ -11,17 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bpe_core.kernels import (
-    EMPTY,
-    Int32s,
-    Int64s,
-    find_slot,
-    inlined,
-    lean_kernel,
-    lean_part,
-    pair_key,
-    prefetch,
-)
+from bpe_core.hashing import EMPTY, find_slot, make_pair_key
+from bpe_core.kernels import Int32s, Int64s, device_function, inline_device_function, kernel, prefetch
 from bpe_core.merging.candidates import fill_heap, is_allowed, pop_next_pair, push_pair
 from bpe_core.merging.state import (
     BETWEEN,
@@ -98,7 +89,7 @@ class SeenNeighbours(NamedTuple):
     place: Places
 
 
-@lean_part
+@device_function
 def _append_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: PairTable) -> None:
     """Lists a pair's places and `size` more, which stand in the pool from `first` on, anew at the pool's end.
 
@@ -120,7 +111,7 @@ def _append_places(pair: Int, first: Int, size: Int, state: Int64s, pairs: PairT
     state[NUM_LISTED] = at
 
 
-@lean_part
+@device_function
 def _record_neighbour(
     side: Int, symbol: Int, place: Int, count: Int, num_seen: Int, near: Neighbours, seen: SeenNeighbours
 ) -> Int:
@@ -135,7 +126,7 @@ def _record_neighbour(
     return num_seen + 1
 
 
-@lean_part
+@device_function
 def _rewrite_words(
     pair: Int,
     new: Int,
@@ -184,12 +175,12 @@ def _rewrite_words(
     state[NUM_SEEN], state[BETWEEN] = num_seen, between
 
 
-@lean_part
+@device_function
 def _make_new_key(side: Int, neighbour: Int, new: Int) -> Int:
-    return pair_key(neighbour, new) if side == _LEFT else pair_key(new, neighbour)
+    return make_pair_key(neighbour, new) if side == _LEFT else make_pair_key(new, neighbour)
 
 
-@lean_part
+@device_function
 def _compute_needs(is_old: Any, state: Int64s, pairs: PairTable, near: Neighbours) -> None:
     """Writes to `state` how much room the pairs that this step makes need, and their lists."""
     num_touched = near.num_touched[_LEFT] + near.num_touched[_RIGHT]
@@ -206,7 +197,7 @@ def _compute_needs(is_old: Any, state: Int64s, pairs: PairTable, near: Neighbour
     state[NEED_HEAP] = state[HEAP_SIZE] + num_touched
 
 
-@lean_part
+@device_function
 def _has_capacity_for_step(
     state: Int64s, symbols: SymbolTable, pairs: PairTable, heap: Heap, seen: SeenNeighbours
 ) -> Any:
@@ -219,7 +210,7 @@ def _has_capacity_for_step(
     )
 
 
-@lean_part
+@device_function
 def _list_places(state: Int64s, pairs: PairTable, near: Neighbours, seen: SeenNeighbours) -> None:
     """Sorts the places by neighbour into lists at the pool's end; each list stays ascending."""
     listed, list_end, seen_symbol, seen_place = pairs.listed, near.list_end, seen.symbol, seen.place
@@ -238,7 +229,7 @@ def _list_places(state: Int64s, pairs: PairTable, near: Neighbours, seen: SeenNe
         list_end[side, symbol] += 1
 
 
-@lean_part
+@device_function
 def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: PairTable, near: Neighbours) -> None:
     """Updates the pairs: once for each different neighbour. Clears what `near` noted, but for who was touched."""
     key, total, slot_keys, slot_pairs = pairs.key, pairs.total, pairs.slot_keys, pairs.slot_pairs
@@ -246,7 +237,7 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: PairTable, near: N
     found, list_end, touched, made = near.found, near.list_end, near.touched, near.pair
     left, right, between = key[pair] >> 32, key[pair] & 0xFFFFFFFF, state[BETWEEN]
     if between > 0 and left != right:
-        total[slot_pairs[find_slot(slot_keys, pair_key(right, left))]] -= between
+        total[slot_pairs[find_slot(slot_keys, make_pair_key(right, left))]] -= between
     num_pairs = state[NUM_PAIRS]
     for side in range(2):
         for t in range(near.num_touched[side]):
@@ -254,7 +245,7 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: PairTable, near: N
             gained = found[side, symbol, _NUM_OCCURRENCES]
             lost = gained - (between if side == _LEFT and symbol == new else 0)
             if lost > 0:
-                old_key = pair_key(symbol, left) if side == _LEFT else pair_key(right, symbol)
+                old_key = make_pair_key(symbol, left) if side == _LEFT else make_pair_key(right, symbol)
                 total[slot_pairs[find_slot(slot_keys, old_key)]] -= lost
             size = found[side, symbol, _NUM_PLACES]
             first = list_end[side, symbol] - size
@@ -276,7 +267,7 @@ def _apply_changes(pair: Int, new: Int, state: Int64s, pairs: PairTable, near: N
     total[pair] = 0
 
 
-@inlined
+@inline_device_function
 def _choose_pair(
     max_symbols: Int,
     state: Int64s,
@@ -313,7 +304,7 @@ def _choose_pair(
     state[NEED_SEEN] = 2 * pairs.list_size[pair] if pair >= 0 else 0
 
 
-@inlined
+@inline_device_function
 def _merge_pair(
     state: Int64s,
     words: LaidOutWords,
@@ -337,7 +328,7 @@ def _merge_pair(
     _compute_needs(new < known, state, pairs, near)
 
 
-@inlined
+@inline_device_function
 def _update_pairs(
     state: Int64s,
     words: LaidOutWords,
@@ -361,7 +352,7 @@ def _update_pairs(
     state[STAGE] = CHOOSE
 
 
-@lean_kernel
+@kernel
 def merge_until(
     stop_at: Int,
     max_symbols: Int,

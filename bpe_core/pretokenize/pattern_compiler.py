@@ -28,7 +28,7 @@ _MOST_STATES = 4096
 _MOST_CLASSES = 127
 
 
-class Unsupported(ValueError):
+class UnsupportedPatternError(ValueError):
     """A pattern is outside the subset that can be compiled; the message says where."""
 
 
@@ -75,8 +75,8 @@ class _Parser:
             raise self._unsupported()
         return node
 
-    def _unsupported(self) -> Unsupported:
-        return Unsupported(f"{self._text[self._at : self._at + 12]!r} at character {self._at}")
+    def _unsupported(self) -> UnsupportedPatternError:
+        return UnsupportedPatternError(f"{self._text[self._at : self._at + 12]!r} at character {self._at}")
 
     def _next_is(self, text: str) -> bool:
         return self._text.startswith(text, self._at)
@@ -183,7 +183,7 @@ class _Parser:
                 raise self._unsupported() from None
             self._at = end + 1
         elif character in "sS":
-            members = code_points(*WHITE_SPACE)
+            members = code_points(*map(ord, WHITE_SPACE))
         elif character in "dD":
             members = category("Nd")
         elif character in "rntfv" and character:
@@ -246,7 +246,7 @@ class _Automaton:
             return self._add("char", self._set(node[1]), after)
         if node[0] == "look":
             if after != 0:
-                raise Unsupported("a look-ahead that does not end an alternative")
+                raise UnsupportedPatternError("a look-ahead that does not end an alternative")
             return self._add("look", self._set(node[1]), node[2])
         if node[0] == "cat":
             for part in reversed(node[1]):
@@ -262,7 +262,7 @@ class _Automaton:
     def _emit_repeat(self, node: _Node, after: int) -> int:
         _, body, least, most, possessive = node
         if self._is_nullable(body):
-            raise Unsupported("a repeat of something that may be empty")
+            raise UnsupportedPatternError("a repeat of something that may be empty")
         if possessive:
             self._check_possessive(body, after)
         if most is None:
@@ -295,7 +295,7 @@ class _Automaton:
         if ["match"] in follows:
             return
         if body[0] != "set" or any(place[0] != "char" or (self.sets[place[1]] & body[1]).any() for place in follows):
-            raise Unsupported("a possessive repeat that changes what matches")
+            raise UnsupportedPatternError("a possessive repeat that changes what matches")
 
     def closure(self, places: Sequence[int]) -> tuple[int, ...]:
         """Returns where a matcher at these places may stand without reading on, in order of preference."""
@@ -326,7 +326,7 @@ def _classes(sets: Sequence[Members]) -> tuple[npt.NDArray[np.uint8], npt.NDArra
     rows = np.array([members[starts] for members in sets]).T
     held, number = np.unique(rows, axis=0, return_inverse=True)
     if len(held) > _MOST_CLASSES:
-        raise Unsupported(f"a pattern that tells {len(held)} classes of characters apart")
+        raise UnsupportedPatternError(f"a pattern that tells {len(held)} classes of characters apart")
     lengths = np.diff([*starts, NUM_CODE_POINTS])
     return np.repeat(number.reshape(-1).astype(np.uint8), lengths), held
 
@@ -341,7 +341,7 @@ def _compile(expression: str) -> _Compiled:
     automaton = _Automaton(_Parser(expression).parse())
     start = automaton.closure([automaton.start])
     if any(automaton.places[place][0] != "char" for place in start):
-        raise Unsupported("a pattern that may match nothing")
+        raise UnsupportedPatternError("a pattern that may match nothing")
     classes, held = _classes(automaton.sets)
     num_classes = len(held)
     states: dict[tuple[int, ...], int] = {(): 0, start: 1}
@@ -361,7 +361,7 @@ def _compile(expression: str) -> _Compiled:
         rows.append([*(entries[classes[code]] for code in range(128)), *by_class, *unused, at_end])
         at += 1
         if len(order) > _MOST_STATES:
-            raise Unsupported(f"a pattern of more than {_MOST_STATES} states")
+            raise UnsupportedPatternError(f"a pattern of more than {_MOST_STATES} states")
     return _Compiled(np.array(rows, np.int32), classes)
 
 
@@ -402,7 +402,7 @@ def compile_patterns(expressions: Sequence[str]) -> Tables:
     """Returns the tables of patterns that run one after the other.
 
     Raises:
-        Unsupported: one of them is outside the subset.
+        UnsupportedPatternError: one of them is outside the subset.
     """
     moves: list[Int32s] = []
     joined: list[Int32s] = []

@@ -15,7 +15,7 @@ import pyarrow as pa
 import regex
 
 from bpe_core.kernels import Int64s, UInt8s
-from bpe_core.pretokenize.pattern_compiler import Tables, Unsupported, compile_patterns
+from bpe_core.pretokenize.pattern_compiler import Tables, UnsupportedPatternError, compile_patterns
 from bpe_core.pretokenize.scanner import split_texts
 
 Normalization = Literal["none", "NFC", "NFD", "NFKC", "NFKD"]
@@ -219,7 +219,7 @@ def _checked(texts: pa.Array) -> pa.Array:
 def _tables(expressions: tuple[str, ...]) -> Tables | None:
     try:
         return compile_patterns(expressions)
-    except Unsupported as error:
+    except UnsupportedPatternError as error:
         pattern = expressions[0] if len(expressions) == 1 else expressions
         _log.warning("the pattern %r runs on the regex package, many times slower: it has %s", pattern, error)
         return None

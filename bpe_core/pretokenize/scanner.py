@@ -4,14 +4,14 @@ from typing import Any
 
 import numpy as np
 
-from bpe_core.kernels import Int32s, Int64s, UInt8s, lean_kernel, lean_part, with_capacity
+from bpe_core.kernels import Int32s, Int64s, UInt8s, device_function, kernel, with_capacity
 from bpe_core.pretokenize.pattern_compiler import ENDS, Tables
 
 _LEAST_ROOM = 1024
 
 
-@lean_part
-def code_point(data: UInt8s, at: Any) -> Any:
+@device_function
+def decode_code_point(data: UInt8s, at: Any) -> Any:
     """Returns the character at `at`, which is not ASCII, of valid UTF-8."""
     place = np.uint64(at)
     lead = np.int64(data[place])
@@ -24,19 +24,19 @@ def code_point(data: UInt8s, at: Any) -> Any:
     return ((lead & 0x07) << 18) | (second << 12) | (third << 6) | (np.int64(data[place + np.uint64(3)]) & 0x3F)
 
 
-@lean_part
-def character_width(lead: Any) -> Any:
+@device_function
+def get_utf8_width(lead: Any) -> Any:
     """Returns the bytes of the character that starts with this byte."""
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-@lean_part
+@device_function
 def _column(code: Any, block: Int32s, classes: UInt8s) -> Any:
     """Returns the column of a row for a character that is not ASCII."""
     return np.uint64(128) + np.uint64(classes[np.uint64(block[np.uint64(code >> 7)]) + np.uint64(code & 127)])
 
 
-@lean_part
+@device_function
 def _match_end(data: UInt8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: UInt8s) -> Any:
     """Returns where the match ends that starts at `start`; `start` itself where there is none."""
     # Places in `moves` are unsigned: a signed index would be checked for being negative at every step.
@@ -48,7 +48,7 @@ def _match_end(data: UInt8s, start: Any, stop: Any, moves: Int32s, first: Any, b
         if byte < 0x80:
             column, width = np.uint64(byte), np.int64(1)
         else:
-            column, width = _column(code_point(data, at), block, classes), np.int64(character_width(byte))
+            column, width = _column(decode_code_point(data, at), block, classes), np.int64(get_utf8_width(byte))
         entry = moves[row + column]
         if entry & ENDS:
             end = at
@@ -61,7 +61,7 @@ def _match_end(data: UInt8s, start: Any, stop: Any, moves: Int32s, first: Any, b
     return end
 
 
-@lean_part
+@device_function
 def _next_match(
     data: UInt8s, start: Any, stop: Any, moves: Int32s, first: Any, block: Int32s, classes: UInt8s
 ) -> tuple[Any, Any]:
@@ -70,11 +70,11 @@ def _next_match(
         end = _match_end(data, start, stop, moves, first, block, classes)
         if end > start:
             return start, end
-        start += character_width(data[start])
+        start += get_utf8_width(data[start])
     return stop, stop
 
 
-@lean_kernel
+@kernel
 def _cut_from(
     text: Any,
     at: Any,
@@ -108,7 +108,7 @@ def _cut_from(
                 if byte < 0x80:
                     column, width = np.uint64(byte), np.int64(1)
                 else:
-                    column, width = _column(code_point(data, at), block, classes), np.int64(character_width(byte))
+                    column, width = _column(decode_code_point(data, at), block, classes), np.int64(get_utf8_width(byte))
                 bits = np.uint32(joined_bits[row + column])
                 row = np.uint64(joined[row + column])
                 if bits & np.uint32(ENDS):
@@ -136,7 +136,7 @@ def _cut_from(
     return text, at
 
 
-@lean_kernel
+@kernel
 def _find_from(
     text: Any,
     at: Any,

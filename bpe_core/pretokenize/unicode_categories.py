@@ -14,20 +14,16 @@ import numpy.typing as npt
 UNICODE_VERSION = "16.0.0"
 NUM_CODE_POINTS = 0x110000
 
-# The property White_Space, which `\\s` stands for in regex, Oniguruma and Rust alike (str.isspace has four more).
-WHITE_SPACE = (
-    *range(0x09, 0x0E),
-    0x20,
-    0x85,
-    0xA0,
-    0x1680,
-    *range(0x2000, 0x200B),
-    0x2028,
-    0x2029,
-    0x202F,
-    0x205F,
-    0x3000,
+WHITE_SPACE = "".join(
+    map(
+        chr,
+        [*range(0x09, 0x0E), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000],
+    )
 )
+"""The 25 characters with the property White_Space, which `\\s` matches in regex, Oniguruma and Rust alike.
+
+Python's `str.isspace` and `str.strip` also accept U+001C to U+001F.
+"""
 
 _FILE = Path(__file__).with_name("unicode_categories.txt")
 

@@ -16,7 +16,7 @@ from bpe_core.export import export_tokenizer
 from bpe_core.formats.hugging_face_layout import to_hugging_face
 from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
-from bpe_core.kernels import flat_bytes
+from bpe_core.kernels import flatten_bytes
 from bpe_core.measuring.audit import find_unreachable
 from bpe_core.measuring.evaluation import count_word_tokens
 from bpe_core.measuring.token_display import escape_token
@@ -285,7 +285,7 @@ def _prefixes(tokenizer: Tokenizer, word_counts: pa.Table) -> _Result:
     total = len(tokenizer.merges)
     sizes = sorted({0, total, *(1 << power for power in range(total.bit_length()))})
     words, counts = word_counts_to_arrays(word_counts)
-    data, starts = flat_bytes(words)
+    data, starts = flatten_bytes(words)
     characters = np.concatenate([[0], np.cumsum((data & 0xC0) != 0x80)])[starts]
     num_characters = max(1, int((np.diff(characters) * counts).sum()))
     steps = []

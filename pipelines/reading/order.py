@@ -7,15 +7,13 @@ import hashlib
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from bpe_core.kernels import Int64s
+from bpe_core.hashing import GOLDEN_RATIO, finalize_splitmix64
+from bpe_core.kernels import Int64s, UInt64s
 
-_UInt64s = npt.NDArray[np.uint64]
 
-
-def draw(seed: int, what: str, path: str, *numbers: Int64s) -> _UInt64s:
+def draw(seed: int, what: str, path: str, *numbers: Int64s) -> UInt64s:
     """Returns a number (uint64) for each place in a file; a place is its row, or its row and more numbers.
 
     Args:
@@ -26,15 +24,8 @@ def draw(seed: int, what: str, path: str, *numbers: Int64s) -> _UInt64s:
         numbers[0].shape, int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"), np.uint64
     )
     for number in numbers:
-        state = _mixed(state + (number.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
+        state = finalize_splitmix64(state + (number.astype(np.uint64) + np.uint64(1)) * GOLDEN_RATIO)
     return state
-
-
-def _mixed(state: _UInt64s) -> _UInt64s:
-    """The last step of SplitMix64: each bit of the result depends on all bits."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
 
 
 def place_order(seed: int | None, path: str, row: int) -> tuple[int, str, int]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bpe_core.kernels import Int32s, Int64s, copy_items, lean_kernel
+from bpe_core.kernels import Int32s, Int64s, copy_items, kernel
 
 OnOverflow = Literal["split", "truncate", "drop"]
 
@@ -68,7 +68,7 @@ def add_ends(ids: pa.ListArray, begin: int | None, end: int | None) -> tuple[Int
     return around, starts
 
 
-@lean_kernel
+@kernel
 def _add_ends(values: Int32s, offsets: Int64s, begin: int, end: int, around: Int32s) -> None:
     at = 0
     for d in range(offsets.size - 1):
@@ -97,7 +97,7 @@ def take_lists(lists: pa.LargeListArray, rows: Int64s) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(pa.array(starts), pa.array(taken))
 
 
-@lean_kernel
+@kernel
 def _take_lists(values: Int32s, offsets: Int64s, rows: Int64s, taken: Int32s) -> None:
     at = 0
     for row in rows:
@@ -150,7 +150,7 @@ def fixed_lists(values: np.ndarray, length: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values))
 
 
-@lean_kernel
+@kernel
 def _pad(values: Int32s, offsets: Int64s, length: int, ids: Int32s, mask: npt.NDArray[np.int8]) -> None:
     for row in range(offsets.size - 1):
         at = row * length

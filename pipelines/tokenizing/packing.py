@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bpe_core.kernels import Int32s, Int64s, kernel
+from bpe_core.kernels import Int32s, Int64s, allocating_kernel
 from pipelines.tokenizing.buckets import fixed_lists
 
 _WINDOW_TOKENS = 1 << 22
@@ -29,7 +29,7 @@ def pack(lengths: Int64s, row_length: int) -> Int64s:
     return np.argsort(np.argsort(first))[row]
 
 
-@kernel
+@allocating_kernel
 def _best_fit(lengths: Int64s, row_length: int) -> Int64s:
     """Places segments in their order. A search tree over the amounts of free space finds the least that is enough."""
     leaves = 1
@@ -126,7 +126,7 @@ def position_and_segment_ids(segment_lengths: pa.ListArray, row_length: int) -> 
     return fixed_lists(positions, row_length), fixed_lists(numbers, row_length)
 
 
-@kernel
+@allocating_kernel
 def _number(lengths: Int32s, offsets: Int64s, row_length: int) -> tuple[Int32s, Int32s]:
     positions = np.zeros((offsets.size - 1) * row_length, np.int32)
     numbers = np.zeros((offsets.size - 1) * row_length, np.int32)

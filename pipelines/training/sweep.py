@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bpe_core.hashing import GOLDEN_RATIO
 from bpe_core.kernels import Int64s
 from bpe_core.measuring.evaluation import (
     SampleCounter,
@@ -155,7 +156,7 @@ def _drawn(first: int, count: int, one_in: int) -> Int64s:
 
     Multiples of the golden ratio spread evenly and have no period that the order of a corpus could share.
     """
-    numbers = np.arange(first, first + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    numbers = np.arange(first, first + count, dtype=np.uint64) * GOLDEN_RATIO
     return np.flatnonzero((numbers >> np.uint64(32)) * np.uint64(one_in) < np.uint64(1 << 32))
 
 

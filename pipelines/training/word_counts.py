@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
-from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, add_up, partition
+from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, partition_word_counts, sum_word_counts
 from pipelines.reading.corpus import Task
 from pipelines.reading.deduplicate import LeftOut, task_name
 from pipelines.reading.documents import read_corpus, read_task
@@ -91,7 +91,7 @@ class _CountTask(beam.DoFn):
         yield TOTALS, _to_bytes(pa.table([list(map(str.encode, totals)), list(totals.values())], WORD_COUNTS))
 
     def _partitions(self, counter: WordCounter) -> Iterator[tuple[int, bytes]]:
-        for index, counts in enumerate(partition(counter.take(), self._num_partitions)):
+        for index, counts in enumerate(partition_word_counts(counter.take(), self._num_partitions)):
             if counts.num_rows:
                 yield index, _to_bytes(counts)
 
@@ -125,7 +125,7 @@ class _AddUpCounts(beam.CombineFn):
 
 
 def _add_up_bytes(accumulator: list[bytes]) -> bytes:
-    return _to_bytes(add_up([_to_table(counts) for counts in accumulator]))
+    return _to_bytes(sum_word_counts([_to_table(counts) for counts in accumulator]))
 
 
 def _to_bytes(counts: pa.Table) -> bytes:

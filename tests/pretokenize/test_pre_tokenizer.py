@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import bpe_core.pretokenize.pre_tokenizer
 from bpe_core import PreTokenizer, count_words
 from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
-from bpe_core.pretokenize.word_counting import add_up, partition
+from bpe_core.pretokenize.word_counting import partition_word_counts, sum_word_counts
 
 # Unicode 14: peers with newer tables class later characters as letters, where older ones class them as nothing.
 assigned = st.characters(exclude_categories=["Cn", "Cs"])
@@ -204,8 +204,8 @@ items = st.lists(st.tuples(st.one_of(st.binary(max_size=5), st.sampled_from([b"a
 
 def test_counts_above_32_bits_add_up_exactly() -> None:
     tables = [word_counts([(b"b", 2**31), (b"a", 2**40)]), word_counts([(b"b", 2**31), (b"\xff", 2**62)])]
-    assert add_up(tables).to_pydict() == {"word": [b"a", b"b", b"\xff"], "count": [2**40, 2**32, 2**62]}
-    assert add_up([]).to_pydict() == {"word": [], "count": []}
+    assert sum_word_counts(tables).to_pydict() == {"word": [b"a", b"b", b"\xff"], "count": [2**40, 2**32, 2**62]}
+    assert sum_word_counts([]).to_pydict() == {"word": [], "count": []}
 
 
 @given(rows=items, seed=st.randoms(), cuts=st.lists(st.integers(0, 20), max_size=3))
@@ -219,7 +219,7 @@ def test_sums_do_not_depend_on_the_tables(rows: list[tuple[bytes, int]], seed: A
     edges = sorted([0, *(min(cut, len(rows)) for cut in cuts), len(rows)])
     tables = [table.slice(start, end - start) for start, end in pairwise(edges)]
     seed.shuffle(tables)
-    summed = add_up(tables)
+    summed = sum_word_counts(tables)
     assert summed.schema == table.schema
     assert list(zip(*summed.to_pydict().values(), strict=True)) == sorted(expected.items())
 
@@ -230,7 +230,7 @@ def test_partitions_hold_every_row_once_and_in_order(
     rows: list[tuple[bytes, int]], num_partitions: int, before: int, cut: int
 ) -> None:
     table = word_counts(rows)
-    parts = partition(table, num_partitions)
+    parts = partition_word_counts(table, num_partitions)
     assert len(parts) == num_partitions
     home: dict[bytes, int] = {}
     for index, part in enumerate(parts):
@@ -242,8 +242,12 @@ def test_partitions_hold_every_row_once_and_in_order(
     padded = word_counts([(b"x", 1)] * before + rows + [(b"y", 1)])
     sliced = padded.slice(before, len(rows))
     chunked = pa.concat_tables([sliced.slice(0, cut), sliced.slice(cut)])
-    assert [part.to_pydict() for part in partition(sliced, num_partitions)] == [part.to_pydict() for part in parts]
-    assert [part.to_pydict() for part in partition(chunked, num_partitions)] == [part.to_pydict() for part in parts]
+    assert [part.to_pydict() for part in partition_word_counts(sliced, num_partitions)] == [
+        part.to_pydict() for part in parts
+    ]
+    assert [part.to_pydict() for part in partition_word_counts(chunked, num_partitions)] == [
+        part.to_pydict() for part in parts
+    ]
 
 
 def test_partitions_are_the_same_everywhere_and_always() -> None:
@@ -255,4 +259,4 @@ def test_partitions_are_the_same_everywhere_and_always() -> None:
         for byte in word:
             mixed = ((mixed ^ byte) * 0x100000001B3) % 2**64
         expected[(mixed ^ (mixed >> 32)) % 3].append(word)
-    assert [part["word"].to_pylist() for part in partition(table, 3)] == expected
+    assert [part["word"].to_pylist() for part in partition_word_counts(table, 3)] == expected

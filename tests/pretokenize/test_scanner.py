@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import PATTERNS, PreTokenizer
-from bpe_core.pretokenize.pattern_compiler import Unsupported, compile_patterns
+from bpe_core.pretokenize.pattern_compiler import UnsupportedPatternError, compile_patterns
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, category
 
 NAMED = sorted(PATTERNS)
@@ -98,7 +98,7 @@ def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None
     ],
 )
 def test_what_is_outside_the_subset_runs_on_the_regex_package(pattern: str) -> None:
-    with pytest.raises(Unsupported):
+    with pytest.raises(UnsupportedPatternError):
         compile_patterns([pattern])
     pre_tokenizer = PreTokenizer(pattern)
     assert not pre_tokenizer.is_compiled
