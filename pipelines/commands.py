@@ -25,14 +25,14 @@ from pipelines.checking.comparison import compare_ids
 from pipelines.checking.verify_shards import check_shards
 from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading.known_answers import known_answer_documents
+from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.outcome import Outcome
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
 from pipelines.storage.tokenizer_files import read_tokenizer, write_tokenizer
-from pipelines.tokenizing.rows import read_job_tokenizer
-from pipelines.tokenizing.shards import read_token_counts
+from pipelines.tokenizing.token_counts import read_token_counts
 from pipelines.training.word_counts import count_corpus_here, read_word_counts
 
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")

@@ -21,7 +21,7 @@ from pipelines import cli, jobs
 from pipelines.reading.known_answers import known_answer_documents
 from pipelines.running.outcome import Outcome
 from pipelines.tokenizing.plan import Changes
-from pipelines.tokenizing.tokenize_corpus import Tokenized
+from pipelines.tokenizing.tokenize_corpus import TokenizingResult
 
 ROOT = Path(__file__).parent.parent
 
@@ -133,10 +133,10 @@ def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
     seen: list[tuple[Any, Sequence[str]]] = []
-    done = Tokenized(Outcome.DONE, 0, 0, Changes(), {"counts": {}})
+    done = TokenizingResult(Outcome.DONE, 0, 0, Changes(), {"counts": {}})
     name = {"train": "run_training", "tokenize": "run_tokenizing", "sweep": "run_sweep"}[job]
 
-    def run(settings: Any, beam_args: Sequence[str], run_id: str | None = None) -> Tokenized:
+    def run(settings: Any, beam_args: Sequence[str], run_id: str | None = None) -> TokenizingResult:
         seen.append((settings, beam_args))
         return done
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bpe_core.kernels import Int64s
-from pipelines.tokenizing.buckets import IGNORED_LABEL
+from pipelines.rows.padding import IGNORED_LABEL
 
 Bools = npt.NDArray[np.bool_]
 

@@ -24,8 +24,8 @@ from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, PLAN, PROVENANCE_COLUMNS, SUCCESS, TOKEN_COUNTS
-from pipelines.tokenizing.bucket_choice import with_chosen_buckets
-from pipelines.tokenizing.shards import read_token_counts
+from pipelines.tokenizing.bucket_choice import use_chosen_buckets
+from pipelines.tokenizing.token_counts import read_token_counts
 
 _AGAIN = "tokenmill tokenize makes them again"
 _FIELDS = ("tokenizer", "settings", "vocabulary", "inputs", "counts", "buckets", "shards")
@@ -92,7 +92,7 @@ class _Output:
         if given.get("buckets") or given.get("row_length"):
             given.pop("bucket_lengths", None)  # There by default only.
         settings = Shards(**given, output=folder)
-        self.settings = with_chosen_buckets(settings, manifest["bucket_choice"]) if settings.buckets else settings
+        self.settings = use_chosen_buckets(settings, manifest["bucket_choice"]) if settings.buckets else settings
         self.vocab_size = int(manifest["vocabulary"]["size"])
         self.pad_id = int(manifest["vocabulary"]["pad_id"])
         self.absent_columns = set() if settings.labels else {"labels"}

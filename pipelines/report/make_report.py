@@ -26,7 +26,7 @@ from pipelines.storage import files
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, REPORT_DATA, REPORT_PAGE, TEMPORARY_FOLDER, TOKEN_COUNTS
 from pipelines.storage.tokenizer_files import read_tokenizer
-from pipelines.tokenizing.shards import read_token_counts
+from pipelines.tokenizing.token_counts import read_token_counts
 from pipelines.training.word_counts import read_word_counts
 
 _NUM_SAMPLES = 6

@@ -27,7 +27,8 @@ COUNTER_NAMES = {
     "truncated_documents": "documents-truncated",
     "dropped_documents": "documents-too-long-dropped",
     "rows": "rows-written",
-    "tokens": "tokens-written",
+    "tokens": "tokens-encoded",
+    "row_tokens": "tokens-written",
     "special_spellings": "special-token-spellings",
     "unknown_tokens": "unknown-tokens",
 }

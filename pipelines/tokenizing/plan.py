@@ -1,22 +1,20 @@
-"""Job 2's plan: which tasks there are, which of them stand already, and what became of the sources since the last run.
+"""Job 2's plan: the tasks of an output, which of them are finished, and how the sources changed since the last run.
 
-The plan (`_plan.json`) is written before any task is done and kept, so that a run on the same output does only what is
-missing. New source files become new tasks beside the old. Where a source changed (`shards.on_changed: replace`) or is
-gone (`shards.on_removed: drop`), exactly the tasks that hold a part of it go, with their shards, and what these held of
-other files is planned anew.
+The plan (`_plan.json`) is written before any task is done, and kept. So a run on the same output does only the tasks
+that are not finished. New source files become new tasks after the old ones. If a source file changed
+(`shards.on_changed: replace`) or was removed (`shards.on_removed: drop`), exactly the tasks that read a part of it are
+removed with their shards; what these tasks read of other files is planned again, in new tasks.
 
-After any such run, compared with a first run on the same sources:
+How the output compares with that of a first run on the same sources, after any number of such runs:
 
-* equal: the sources, the documents and tokens counted, and the rows of padded buckets as a set; so also the rows and
-  tokens of each bucket;
-* not equal, in general: how row groups are grouped into tasks, the tasks' numbers, which are never given twice, and
-  so the names and bytes of shards.
+* The same: the sources, the counts of documents and tokens, and, in padded layout, the set of rows in each bucket.
+* Different in general: which row groups form a task, and the names of the tasks, which are never used twice. So the
+  names and bytes of the shards differ too.
 
-A run that was interrupted and taken up again, with no source changed in between, writes the very bytes of one that was
-not.
+An interrupted run that is continued while no source changed writes exactly the bytes of an uninterrupted run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,18 +22,26 @@ from pipelines.reading.corpus import FileSlice, SourceFile, Task, group_slices, 
 from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import differences, fingerprint, read_or_damaged, write_json
-from pipelines.storage.output_files import MANIFEST, PLAN, QUARANTINE_FOLDER, SHARD_PATTERN, SUCCESS, TASKS_FOLDER
-from pipelines.tokenizing.shards import read_entries
+from pipelines.storage.output_files import MANIFEST, PLAN, SUCCESS
+from pipelines.tokenizing.task_entries import read_entries
 
-PLAN_FIELDS = ("inputs", "next_task", "tasks")
-"""What a whole plan has, beside what was decided for all shards at once."""
+_PLAN_FIELDS = ("inputs", "next_task", "tasks")
+"""The fields that every valid plan has; its other fields are the identity, on which all shards depend."""
+
 _MANIFEST_FIELDS = ("tokenizer", "settings", "inputs", "counts", "buckets", "shards")
-_SHOWN = 4
+_MAX_DIFFERENCES_SHOWN = 4
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What is different from the last run on the same output, by path; `damaged` are files of the output."""
+    """What changed since the last run on the same output, as paths.
+
+    Attributes:
+        new: source files that were added.
+        changed: source files with another content or weight.
+        removed: source files that are no longer in the corpus.
+        damaged: files of the output that cannot be used.
+    """
 
     new: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -48,13 +54,14 @@ class Plan:
     """The tasks of an output.
 
     Attributes:
-        content: what is written: `inputs` (path -> bytes, fingerprint), `next_task`, `tasks`; and the identity and
-            whatever else was decided for all shards at once, on which all keys depend.
-        keys: task -> what its shards depend on, as a fingerprint.
-        entries: task -> what a finished task says.
-        num_removed: tasks of the last run that are no longer there.
-        manifest: of the last run, None where there is none.
-        finished: the last run planned the same and came to its end.
+        content: the content of `_plan.json`: `inputs` (the size and fingerprint of each source file), `next_task` (the
+            number of the next new task), `tasks` (the file slices of each task), and the fields of the identity.
+        keys: for each task, the fingerprint of everything that its shards depend on.
+        entries: for each finished task, its entry.
+        changes: what changed since the last run.
+        num_removed: the number of tasks that were removed since the last run.
+        manifest: the manifest of the last run, or None.
+        is_finished: whether the output is complete and the plan is the same as in the last run.
     """
 
     content: dict[str, Any]
@@ -63,7 +70,7 @@ class Plan:
     changes: Changes
     num_removed: int
     manifest: dict[str, Any] | None
-    finished: bool
+    is_finished: bool
 
     @property
     def todo(self) -> dict[str, Task]:
@@ -72,151 +79,145 @@ class Plan:
 
     def task(self, name: str) -> Task:
         """Returns a task by its name."""
-        return _task_of(self.content["tasks"][name])
+        return _parse_task(self.content["tasks"][name])
 
 
-def make_plan(settings: Shards, identity: dict[str, Any], sources: Sequence[SourceFile], *, anew: bool = False) -> Plan:
-    """Returns the plan of an earlier run on the output, brought up to date with the sources; writes nothing.
+def make_plan(
+    settings: Shards, identity: dict[str, Any], sources: Sequence[SourceFile], *, start_over: bool = False
+) -> Plan:
+    """Brings the plan of the last run on the output up to date with the sources, and returns it; writes nothing.
 
     Args:
-        identity: what all shards depend on beside their sources; JSON content.
-        anew: plan as if nothing stood there.
+        settings: name the output, and what to do about changed and removed source files.
+        identity: what all shards depend on besides the sources: tokenizer, settings and bucket choice; JSON content.
+        sources: the files of the corpus.
+        start_over: plan as if the output folder were empty.
 
     Raises:
-        ValueError: the output was made with another identity; a source changed or is gone, and the settings say `fail`,
-            or what has to be done anew needs a source that is gone.
+        ValueError: the output was made with another identity; or a source file changed or was removed and the settings
+            say `fail`; or a task that must be done needs a source file that was removed.
     """
     output = settings.output
-    recorded, damaged = (None, []) if anew else read_or_damaged(files.join(output, PLAN), PLAN_FIELDS)
-    manifest, spoilt = (None, []) if anew else read_or_damaged(files.join(output, MANIFEST), _MANIFEST_FIELDS)
-    _refuse_other_identity(output, recorded or manifest or identity, identity)
-    old = recorded or {**identity, "inputs": {}, "next_task": 0, "tasks": {}}
-    inputs = {source.path: source.facts for source in sources}
-    known = old["inputs"]
-    changes = Changes(
-        new=tuple(path for path in inputs if path not in known),
-        changed=tuple(path for path in inputs if path in known and inputs[path] != known[path]),
-        removed=tuple(path for path in known if path not in inputs),
+    earlier, damaged_plan = (None, []) if start_over else read_or_damaged(files.join(output, PLAN), _PLAN_FIELDS)
+    manifest, damaged_manifest = (
+        (None, []) if start_over else read_or_damaged(files.join(output, MANIFEST), _MANIFEST_FIELDS)
     )
-    _refuse_by_rule(settings, changes, known, inputs)
-    gone = {*changes.changed, *(changes.removed if settings.on_removed == "drop" else ())}
-    tasks, rest = _without(old["tasks"], gone)
-    begun = {*changes.new, *changes.changed}
-    file_slices = [
-        *rest,
-        *(file_slice for source in sources if source.path in begun for file_slice in slice_file(source)),
-    ]
+    _refuse_other_identity(output, earlier or manifest or identity, identity)
+    old = earlier or {**identity, "inputs": {}, "next_task": 0, "tasks": {}}
+    inputs = {source.path: source.facts for source in sources}
+    changes = _compare_inputs(old["inputs"], inputs)
+    _refuse_changes(settings, changes, old["inputs"], inputs)
+
+    outdated = {*changes.changed, *(changes.removed if settings.on_removed == "drop" else ())}
+    kept_tasks, slices = _remove_tasks(old["tasks"], outdated)
+    unplanned = {*changes.new, *changes.changed}
+    slices += [file_slice for source in sources if source.path in unplanned for file_slice in slice_file(source)]
+    new_tasks = group_slices(slices, settings.task_bytes, settings.shuffle_seed)
     first = old["next_task"]
-    grouped = group_slices(file_slices, settings.task_bytes, settings.shuffle_seed)
-    added = {f"{first + n:05d}": _to_json(task) for n, task in enumerate(grouped)}
     content = {
         **old,
-        "inputs": {**{path: facts for path, facts in known.items() if path not in gone}, **inputs},
-        "next_task": first + len(added),
-        "tasks": {**tasks, **added},
+        "inputs": {**{path: facts for path, facts in old["inputs"].items() if path not in outdated}, **inputs},
+        "next_task": first + len(new_tasks),
+        "tasks": {**kept_tasks, **{f"{first + n:05d}": _format_task(task) for n, task in enumerate(new_tasks)}},
     }
-    shared = fingerprint({name: value for name, value in content.items() if name not in PLAN_FIELDS})
-    keys = {name: _key(shared, task, content["inputs"]) for name, task in content["tasks"].items()}
-    entries, unsound = ({}, []) if anew else read_entries(output, keys)
-    changes = replace(changes, damaged=(*damaged, *spoilt, *unsound))
-    num_removed = len(old["tasks"]) - len(tasks)
+
+    shared = fingerprint({name: value for name, value in content.items() if name not in _PLAN_FIELDS})
+    keys = {name: _make_key(shared, task, content["inputs"]) for name, task in content["tasks"].items()}
+    entries, invalid_entries = ({}, []) if start_over else read_entries(output, keys)
+    changes = replace(changes, damaged=(*damaged_plan, *damaged_manifest, *invalid_entries))
+    num_removed = len(old["tasks"]) - len(kept_tasks)
     is_marked = manifest is not None and files.exists(files.join(output, SUCCESS))
-    finished = is_marked and content == recorded and len(entries) == len(keys)
-    plan = Plan(content, keys, entries, changes, num_removed, manifest, finished)
+    is_finished = is_marked and content == earlier and len(entries) == len(keys)
+    plan = Plan(content, keys, entries, changes, num_removed, manifest, is_finished)
     _refuse_missing_sources(output, plan)
     return plan
 
 
 def write_plan(plan: Plan, output: str) -> None:
-    """Writes the plan."""
+    """Writes the plan to an output folder."""
     write_json(files.join(output, PLAN), plan.content)
 
 
-def delete_strays(output: str, plan: Plan, shards: Iterable[str] | None = None) -> None:
-    """Deletes the shards and entries of tasks that are not in the plan, and folders of buckets that are then empty.
-
-    Args:
-        shards: all that are to stay, by their paths in the output; those of all tasks in the plan if left out.
-    """
-    folder = files.join(output, TASKS_FOLDER)
-    strays = [m.path for m in files.match(files.join(folder, "*")) if _task_name(m.path) not in plan.keys]
-    strays += [
-        m.path for m in files.match(files.join(output, QUARANTINE_FOLDER, "*")) if _task_name(m.path) not in plan.keys
-    ]
-    found = [m.path for m in files.match(files.join(output, *SHARD_PATTERN))]
-    if shards is None:
-        strays += [path for path in found if _task_name(path) not in plan.keys]
-    else:
-        kept = {files.join(output, *shard.split("/")) for shard in shards}
-        strays += [path for path in found if path not in kept]
-    files.delete(*strays)
-    files.delete_empty(*sorted({path.rpartition("/")[0] for path in strays} - {folder}))
+def read_bucket_choice(output: str) -> dict[str, Any] | None:
+    """Returns the bucket choice in the plan of an output folder, or None if there is none."""
+    plan, _ = read_or_damaged(files.join(output, PLAN), _PLAN_FIELDS)
+    return plan.get("bucket_choice") if plan else None
 
 
-def _task_name(path: str) -> str:
-    """Returns the name of the task that a shard or a file in the folder of tasks is of."""
-    return path.rpartition("/")[2].partition(".")[0].removeprefix("part-")
+def _compare_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
+    return Changes(
+        new=tuple(path for path in new if path not in old),
+        changed=tuple(path for path in new if path in old and new[path] != old[path]),
+        removed=tuple(path for path in old if path not in new),
+    )
 
 
 def _refuse_other_identity(output: str, old: dict[str, Any], identity: dict[str, Any]) -> None:
     different = differences({key: old.get(key) for key in identity}, identity)
     if different:
         raise ValueError(
-            f"{output} was made with another tokenizer or other settings: {_first(different)}. "
+            f"{output} was made with another tokenizer or other settings: {_join_first(different)}. "
             "Choose another shards.output, or replace it with --run.overwrite true"
         )
 
 
-def _refuse_by_rule(settings: Shards, changes: Changes, known: dict[str, Any], inputs: dict[str, Any]) -> None:
+def _refuse_changes(settings: Shards, changes: Changes, old: dict[str, Any], new: dict[str, Any]) -> None:
     refused = [*changes.changed] if settings.on_changed == "fail" else []
     refused += changes.removed if settings.on_removed == "fail" else []
     if refused:
-        values = differences({p: known[p] for p in refused}, {p: inputs.get(p) for p in refused}, "inputs")
+        different = differences({p: old[p] for p in refused}, {p: new.get(p) for p in refused}, "inputs")
         raise ValueError(
-            f"{settings.output} was made from files that have changed or are gone: {_first(values)}. Set "
+            f"{settings.output} was made from files that have changed or were removed: {_join_first(different)}. Set "
             "shards.on_changed to replace, or shards.on_removed to keep or drop; or choose another shards.output, or "
-            "replace all of it with --run.overwrite true"
+            "replace the whole output with --run.overwrite true"
         )
 
 
 def _refuse_missing_sources(output: str, plan: Plan) -> None:
-    gone = set(plan.changes.removed)
+    removed = set(plan.changes.removed)
     for name, task in plan.todo.items():
-        lost = [file_slice.path for file_slice in task if file_slice.path in gone]
-        if lost:
+        missing = [file_slice.path for file_slice in task if file_slice.path in removed]
+        if missing:
             raise ValueError(
-                f"{output}: task {name} is to be done, and needs {lost[0]}, which is gone and whose rows are to stay "
-                "(shards.on_removed: keep). Bring the file back, or set shards.on_removed to drop"
+                f"{output}: task {name} must be done again and needs {missing[0]}, which was removed although its rows "
+                "are to be kept (shards.on_removed: keep). Bring the file back, or set shards.on_removed to drop"
             )
 
 
-def _first(lines: Sequence[str]) -> str:
-    more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
-    return f"{'; '.join(lines[:_SHOWN])}{more}"
+def _join_first(lines: Sequence[str]) -> str:
+    """Returns the first lines in one, and how many more there are."""
+    num_more = len(lines) - _MAX_DIFFERENCES_SHOWN
+    return "; ".join(lines[:_MAX_DIFFERENCES_SHOWN]) + (f" and {num_more} more" if num_more > 0 else "")
 
 
-def _without(tasks: Mapping[str, Any], gone: set[str]) -> tuple[dict[str, Any], list[FileSlice]]:
-    """Returns the tasks that hold nothing of some files, and what the other tasks hold of other files."""
-    kept, rest = {}, []
+def _remove_tasks(tasks: Mapping[str, Any], paths: Collection[str]) -> tuple[dict[str, Any], list[FileSlice]]:
+    """Removes the tasks that read any of some files.
+
+    Returns:
+        The tasks that are kept, and the slices of other files that the removed tasks read.
+    """
+    kept, slices = {}, []
     for name, task in tasks.items():
-        if any(file_slice["path"] in gone for file_slice in task):
-            rest += [file_slice for file_slice in _task_of(task) if file_slice.path not in gone]
+        if any(file_slice["path"] in paths for file_slice in task):
+            slices += [file_slice for file_slice in _parse_task(task) if file_slice.path not in paths]
         else:
             kept[name] = task
-    return kept, rest
+    return kept, slices
 
 
-def _key(shared: str, task: list[dict[str, Any]], inputs: Mapping[str, Any]) -> str:
+def _make_key(shared: str, task: list[dict[str, Any]], inputs: Mapping[str, Any]) -> str:
     return fingerprint([shared, task, [inputs[file_slice["path"]]["fingerprint"] for file_slice in task]])
 
 
-def _to_json(task: Task) -> list[dict[str, Any]]:
+def _format_task(task: Task) -> list[dict[str, Any]]:
+    """Returns a task as JSON content."""
     return [
         {**asdict(file_slice), "row_groups": file_slice.row_groups and [*file_slice.row_groups]} for file_slice in task
     ]
 
 
-def _task_of(task: list[dict[str, Any]]) -> Task:
+def _parse_task(task: list[dict[str, Any]]) -> Task:
+    """Returns the task of some JSON content."""
     return tuple(
         FileSlice(**{**file_slice, "row_groups": tuple(file_slice["row_groups"]) if file_slice["row_groups"] else None})
         for file_slice in task

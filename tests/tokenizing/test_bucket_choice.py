@@ -1,98 +1,14 @@
-"""Bucket lengths chosen for a corpus: against every choice that there is, and as a Beam pass counts the lengths."""
-
-from itertools import combinations
-from typing import Any
+"""The bucket choice of a corpus: what the manifest says of it, and which buckets the shards then have."""
 
 import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pipelines.settings.shards import BucketChoice, Shards
-from pipelines.tokenizing.bucket_choice import (
-    describe_choice,
-    equal_widths,
-    least_padding,
-    padding_share,
-    powers_of_two,
-    with_chosen_buckets,
-)
-
-
-def padding(lengths: list[int], buckets: tuple[int, ...]) -> int:
-    return sum(min(bucket for bucket in buckets if bucket >= length) - length for length in lengths)
-
-
-def histogram(lengths: list[int], longest: int) -> Any:
-    return np.bincount(np.array(lengths, np.int64), minlength=longest + 1).astype(np.int64)
-
-
-def every_choice(lengths: list[int], count: int, multiple_of: int, longest: int) -> list[tuple[int, ...]]:
-    """All choices that pad least, also those whose buckets stand where no row is."""
-    limits = range(multiple_of, longest + multiple_of, multiple_of)
-    choices = [
-        buckets for size in range(1, count + 1) for buckets in combinations(limits, size) if buckets[-1] >= max(lengths)
-    ]
-    least = min(padding(lengths, buckets) for buckets in choices)
-    return [buckets for buckets in choices if padding(lengths, buckets) == least]
-
-
-LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=20)
-
-
-@given(LENGTHS, st.integers(1, 4), st.integers(1, 3))
-def test_the_choice_pads_least_of_all_there_are(lengths: list[int], count: int, multiple_of: int) -> None:
-    longest = -(-12 // multiple_of) * multiple_of
-    chosen = tuple(least_padding(histogram(lengths, longest), count, multiple_of))
-    best = every_choice(lengths, count, multiple_of, longest)
-    assert chosen in best
-    distinct = len({-(-length // multiple_of) for length in lengths})
-    assert len(chosen) == min(count, distinct)
-    # The rule for equally good ones: the smallest last but one, then the smallest before that.
-    assert chosen[::-1] == min(buckets[::-1] for buckets in best if len(buckets) == len(chosen))
-
-
-def test_of_equally_good_buckets_the_smaller_are_taken() -> None:
-    assert least_padding(np.array([0, 1, 1, 1]), 2) == [1, 3]
-    assert least_padding(np.array([0, 1, 1, 1, 1, 1]), 3) == [1, 3, 5]
-
-
-def test_a_boundary_stands_at_a_multiple_that_holds_some_row() -> None:
-    assert least_padding(histogram([1, 2, 9, 10, 11], 16), 2, 8) == [8, 16]
-    assert least_padding(histogram([1, 2, 9], 16), 8, 4) == [4, 12]
-    assert least_padding(histogram([16] * 3, 16), 2, 8) == [16]
-    assert least_padding(histogram([], 16), 2, 8) == []
-
-
-def test_many_rows_do_not_overflow() -> None:
-    num_rows = np.array([0, 10**12, 10**12 + 1, 1])
-    assert least_padding(num_rows, 2) == [2, 3]
-    assert padding_share(num_rows, [2, 3]) == pytest.approx(1 / 4)
-
-
-@given(LENGTHS, st.sets(st.integers(1, 12)))
-def test_the_padding_share_is_that_of_the_rows(lengths: list[int], others: set[int]) -> None:
-    buckets = (*sorted(others - {12}), 12)
-    padded = padding(lengths, buckets)
-    assert padding_share(histogram(lengths, 12), buckets) == pytest.approx(padded / (padded + sum(lengths)))
-
-
-def test_without_rows_there_is_no_padding() -> None:
-    assert padding_share(np.zeros(9, np.int64), [8]) == 0
-
-
-def test_the_usual_choices() -> None:
-    assert equal_widths(BucketChoice(count=4, max_length=64, multiple_of=8)) == [16, 32, 48, 64]
-    assert equal_widths(BucketChoice(count=3, max_length=64, multiple_of=8)) == [24, 48, 64]
-    assert powers_of_two(BucketChoice(count=4, max_length=64, multiple_of=8)) == [8, 16, 32, 64]
-    # More buckets than there are multiples: fewer buckets.
-    assert equal_widths(BucketChoice(count=4, max_length=16, multiple_of=8)) == [8, 16]
-    assert powers_of_two(BucketChoice(count=4, max_length=48, multiple_of=8)) == [8, 16, 24, 48]
+from pipelines.tokenizing.bucket_choice import describe_choice, use_chosen_buckets
 
 
 def test_a_choice_is_described_beside_the_usual_ones() -> None:
     choice = BucketChoice(count=2, max_length=16, multiple_of=2)
-    assert describe_choice(histogram([2, 2, 2, 10], 16), choice) == {
+    assert describe_choice(np.bincount([2, 2, 2, 10], minlength=17), choice) == {
         "rows": 4,
         "tokens": 16,
         "bucket_lengths": [2, 10],
@@ -104,5 +20,5 @@ def test_a_choice_is_described_beside_the_usual_ones() -> None:
 
 def test_the_longest_length_that_is_allowed_stays_a_bucket() -> None:
     settings = Shards(output="o", buckets=BucketChoice(count=2, max_length=16))
-    assert with_chosen_buckets(settings, {"bucket_lengths": [8]}).bucket_lengths == (8, 16)
-    assert with_chosen_buckets(settings, {"bucket_lengths": [8, 16]}).bucket_lengths == (8, 16)
+    assert use_chosen_buckets(settings, {"bucket_lengths": [8]}).bucket_lengths == (8, 16)
+    assert use_chosen_buckets(settings, {"bucket_lengths": [8, 16]}).bucket_lengths == (8, 16)

@@ -129,7 +129,7 @@ def test_only_tasks_of_the_changed_file_are_done_anew(
     write_file(path, documents(11))
     done = run_tokenizing(TokenizingJob.of(settings))
     assert done.changes.changed == (str(path),)
-    assert f"1 source files changed since the last run; done anew: {path}" in capsys.readouterr().err
+    assert f"1 source files changed since the last run; their tasks are repeated: {path}" in capsys.readouterr().err
     after = contents(output)
     stays = {
         name for name in before if name.startswith(("bucket=", "_tasks")) and re.findall(r"\d{5,}", name)[-1] not in hit
@@ -151,7 +151,7 @@ def test_what_no_rule_allows_is_refused_with_both_values_and_changes_nothing(
     tokenize_corpus(project(corpus, tokenizer, output))
     before = contents(output)
     change(corpus)
-    with pytest.raises(ValueError, match="was made from files that have changed or are gone: ") as caught:
+    with pytest.raises(ValueError, match="was made from files that have changed or were removed: ") as caught:
         tokenize_corpus(project(corpus, tokenizer, output, settings))
     assert ("b.parquet.fingerprint: " in str(caught.value)) == ("on_changed" not in settings)
     assert ("a.parquet: {" in str(caught.value)) == ("on_removed" not in settings)
@@ -170,7 +170,7 @@ def test_a_file_that_is_gone_is_dropped_or_kept(
     keep = project(corpus, tokenizer, tmp_path / "kept", {"on_removed": "keep"})
     before = times(tmp_path / "kept")
     assert run_tokenizing(TokenizingJob.of(keep)).outcome is Outcome.NOTHING_TO_DO
-    assert "1 source files are gone since the last run; their rows stay" in capsys.readouterr().err
+    assert "1 source files were removed since the last run; their rows are kept" in capsys.readouterr().err
     assert times(tmp_path / "kept") == before
     done = run_tokenizing(TokenizingJob.of(project(corpus, tokenizer, tmp_path / "dropped", {"on_removed": "drop"})))
     assert done.outcome is Outcome.DONE
@@ -187,7 +187,7 @@ def test_a_file_that_is_gone_and_needed_is_named(corpus: Path, tokenizer: Path, 
     (corpus / "a.parquet").unlink()
     (tmp_path / "out" / "_tasks" / "00000.json").unlink()
     before = contents(tmp_path / "out")
-    message = r"task 00000 is to be done, and needs .*/a\.parquet, which is gone and whose rows are to stay"
+    message = r"task 00000 must be done again and needs .*/a\.parquet, which was removed although its rows"
     with pytest.raises(ValueError, match=message):
         tokenize_corpus(settings)
     assert contents(tmp_path / "out") == before
@@ -291,13 +291,13 @@ PHASES = {
     "no mark of success, old plan": ("pipelines.tokenizing.tokenize_corpus", "write_plan", 1),
     "plan written": ("pipelines.tokenizing.tokenize_corpus", "delete_strays", 1),
     "no task begun": ("pipelines.tokenizing.tokenize_corpus", "run_pipeline", 1),
-    "mid task": ("pipelines.tokenizing.shards:TaskOutput", "add", 4),
+    "mid task": ("pipelines.tokenizing.task_output:TaskOutput", "add", 4),
     "claim written": ("pipelines.storage.files", "publish", 1),
     "shards written": ("pipelines.storage.files", "publish", 3),
-    "shards published, no entry": ("pipelines.tokenizing.shards", "write_json", 2),
-    "before the manifest": ("pipelines.tokenizing.tokenize_corpus", "write_json", 1),
-    "before the card": ("pipelines.tokenizing.tokenize_corpus", "dataset_card", 1),
-    "before the last clearing": ("pipelines.tokenizing.tokenize_corpus", "_show_summary", 1),
+    "shards published, no entry": ("pipelines.tokenizing.task_output", "write_json", 2),
+    "before the manifest": ("pipelines.tokenizing.finish_output", "write_json", 1),
+    "before the card": ("pipelines.tokenizing.finish_output", "make_dataset_card", 1),
+    "before the last clearing": ("pipelines.tokenizing.tokenize_corpus", "show_summary", 1),
 }
 
 

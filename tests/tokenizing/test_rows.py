@@ -130,7 +130,7 @@ def test_a_later_run_keeps_the_chosen_buckets(
     assert "buckets [4], chosen for 2 rows" in capsys.readouterr().err
     write_corpus(corpus, ["b"])
     again = run(corpus, tokenizer, tmp_path / "out", buckets=CHOICE)
-    assert "as the first run on this output chose them" in capsys.readouterr().err
+    assert "chosen by the first run on this output" in capsys.readouterr().err
     assert again["bucket_choice"] == first["bucket_choice"]
     # Longer rows than the first run met are cut only at the longest length that is allowed.
     assert [int(bucket) for bucket in again["buckets"]] == [*first["bucket_choice"]["bucket_lengths"], 64]

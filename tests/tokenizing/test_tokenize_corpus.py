@@ -25,13 +25,14 @@ import yaml
 from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, PipelineError
+from pipelines.rows.columns import RowFormat
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
 from pipelines.settings.run import Run
 from pipelines.settings.shards import Shards
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing import tokenize_corpus as job
-from pipelines.tokenizing.shards import RowFormat, TaskOutput
+from pipelines.tokenizing.task_output import TaskOutput
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 from pipelines.training.train_tokenizer import train_tokenizer
 
@@ -866,7 +867,7 @@ def test_a_task_that_did_not_finish_is_named(
 ) -> None:
     monkeypatch.setattr(job, "run_pipeline", lambda *_: None)
     with pytest.raises(
-        PipelineError, match=r"task 00000 did not finish, of \d+ that did not; run the same command again"
+        PipelineError, match=r"\d+ tasks did not finish, the first is 00000; run the same command again"
     ):
         tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert set(contents(tmp_path)) == {"_plan.json"}

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.tokenizing.buckets import OnOverflow, add_ends, bucket_of, cut_rows, fixed_lists, labels_of, pad_rows
+from pipelines.rows.buckets import find_buckets
+from pipelines.rows.padding import make_equal_lists, make_labels, pad_rows
+from pipelines.rows.splitting import OnOverflow, add_begin_and_end_ids, split_documents
 
 BEGIN, END, PAD = 91, 92, 93
 
@@ -24,7 +26,7 @@ def cut(
     lengths: list[int], longest: int, on_overflow: OnOverflow = "split", overlap: int = 0
 ) -> list[tuple[int, int, int, int]]:
     """The rows as (document, start, stop, part)."""
-    rows = cut_rows(lengths, longest, on_overflow, overlap)
+    rows = split_documents(lengths, longest, on_overflow, overlap)
     return list(zip(*(column.tolist() for column in rows), strict=True))
 
 
@@ -45,8 +47,8 @@ def slow_cut(
 
 
 def with_ends(ids: pa.ListArray, begin: int | None, end: int | None) -> list[list[int]]:
-    """The documents after `add_ends`."""
-    values, starts = add_ends(ids, begin, end)
+    """The documents after `add_begin_and_end_ids`."""
+    values, starts = add_begin_and_end_ids(ids, begin, end)
     assert (values.dtype.name, starts.dtype.name, len(starts)) == ("int32", "int64", len(ids) + 1)
     return [values[starts[d] : starts[d + 1]].tolist() for d in range(len(ids))]
 
@@ -77,7 +79,7 @@ def test_rows_equal_the_slow_twin(
 ) -> None:
     overlap = data.draw(st.integers(0, longest - 1)) if on_overflow == "split" else 0
     assert cut(lengths, longest, on_overflow, overlap) == slow_cut(lengths, longest, on_overflow, overlap)
-    assert {column.dtype for column in cut_rows(lengths, longest, on_overflow, overlap)} == {np.dtype(np.int64)}
+    assert {column.dtype for column in split_documents(lengths, longest, on_overflow, overlap)} == {np.dtype(np.int64)}
 
 
 @given(document=st.lists(st.integers(0, 90), min_size=1, max_size=40), longest=st.integers(1, 9), data=st.data())
@@ -106,12 +108,12 @@ def test_ends_stand_around_each_document_and_not_around_an_empty_one() -> None:
 
 
 def test_an_empty_document_gives_no_row_even_with_ends() -> None:
-    _, starts = add_ends(arrow([[], [1], []]), BEGIN, END)
+    _, starts = add_begin_and_end_ids(arrow([[], [1], []]), BEGIN, END)
     assert cut(np.diff(starts).tolist(), 8) == [(1, 0, 3, 0)]
 
 
 def test_the_begin_token_is_on_the_first_part_only_and_the_end_token_on_the_last() -> None:
-    values, starts = add_ends(arrow([[1, 2, 3, 4, 5, 6]]), BEGIN, END)
+    values, starts = add_begin_and_end_ids(arrow([[1, 2, 3, 4, 5, 6]]), BEGIN, END)
     rows = [values[start:stop].tolist() for _, start, stop, _ in cut(np.diff(starts).tolist(), 3)]
     assert rows == [[BEGIN, 1, 2], [3, 4, 5], [6, END]]
 
@@ -129,9 +131,9 @@ def test_ends_equal_the_slow_twin_also_for_slices(
 
 
 def test_a_row_as_long_as_a_bucket_goes_to_that_bucket() -> None:
-    assert bucket_of([1, 7, 8, 9, 16], [8, 16]).tolist() == [0, 0, 0, 1, 1]
-    assert bucket_of([127, 128, 129], (128, 256)).tolist() == [0, 0, 1]
-    assert bucket_of([], [8]).tolist() == []
+    assert find_buckets([1, 7, 8, 9, 16], [8, 16]).tolist() == [0, 0, 0, 1, 1]
+    assert find_buckets([127, 128, 129], (128, 256)).tolist() == [0, 0, 1]
+    assert find_buckets([], [8]).tolist() == []
 
 
 @given(buckets=st.lists(st.integers(1, 40), min_size=1, max_size=6, unique=True).map(sorted), data=st.data())
@@ -139,7 +141,7 @@ def test_a_row_as_long_as_a_bucket_goes_to_that_bucket() -> None:
 def test_buckets_equal_the_slow_twin(buckets: list[int], data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, buckets[-1]), max_size=10))
     slow = [next(i for i, bucket in enumerate(buckets) if bucket >= length) for length in lengths]
-    assert bucket_of(lengths, buckets).tolist() == slow
+    assert find_buckets(lengths, buckets).tolist() == slow
 
 
 def test_word_level_batch_has_known_ids_and_mask() -> None:
@@ -170,19 +172,19 @@ def test_the_end_token_has_loss_also_where_it_pads() -> None:
     input_ids, attention_mask = pad_rows([[5, 6, END]], 5, pad_id=END)
     assert input_ids.to_pylist() == [[5, 6, END, END, END]]
     assert attention_mask.to_pylist() == [[1, 1, 1, 0, 0]]
-    assert labels_of(input_ids, attention_mask).to_pylist() == [[5, 6, END, -100, -100]]
+    assert make_labels(input_ids, attention_mask).to_pylist() == [[5, 6, END, -100, -100]]
 
 
 def test_rows_are_lists_of_the_types_that_trainers_read() -> None:
     input_ids, attention_mask = pad_rows([[1]], 2, pad_id=0)
     assert (input_ids.type, attention_mask.type) == (pa.list_(pa.int32()), pa.list_(pa.int8()))
-    assert labels_of(input_ids, attention_mask).type == pa.list_(pa.int32())
-    assert fixed_lists(np.array([1, 2, 3, 4], np.int32), 2).equals(arrow([[1, 2], [3, 4]]))
-    assert fixed_lists(np.array([], np.int32), 2).equals(arrow([]))
+    assert make_labels(input_ids, attention_mask).type == pa.list_(pa.int32())
+    assert make_equal_lists(np.array([1, 2, 3, 4], np.int32), 2).equals(arrow([[1, 2], [3, 4]]))
+    assert make_equal_lists(np.array([], np.int32), 2).equals(arrow([]))
 
 
 def test_a_row_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="a row of 3 ids does not fit a bucket of 2; cut the rows first"):
+    with pytest.raises(ValueError, match="a row of 3 ids does not fit into bucket 2; split the rows first"):
         pad_rows([[1], [1, 2, 3]], 2, pad_id=0)
     assert pad_rows(arrow([[1, 2, 3], [1]]).slice(1), 2, pad_id=0)[0].to_pylist() == [[1, 0]]
 
@@ -208,6 +210,6 @@ def test_padding_and_labels_equal_the_slow_twin_also_for_slices_and_chunks(
         assert input_ids.to_pylist() == [row + [PAD] * (length - len(row)) for row in kept]
         assert attention_mask.to_pylist() == [[1] * len(row) + [0] * (length - len(row)) for row in kept]
         labels = [row + [-100] * (length - len(row)) for row in kept]
-        assert labels_of(input_ids, attention_mask).to_pylist() == labels
+        assert make_labels(input_ids, attention_mask).to_pylist() == labels
         again_mask = pa.array(attention_mask.to_pylist()[1:], attention_mask.type)
-        assert labels_of(input_ids.slice(1), again_mask).to_pylist() == labels[1:]
+        assert make_labels(input_ids.slice(1), again_mask).to_pylist() == labels[1:]

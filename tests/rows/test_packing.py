@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.tokenizing.packing import pack, pack_segments, position_and_segment_ids
+from pipelines.rows.packing import number_positions_and_segments, pack, pack_segments
 
 
 def slow_pack(lengths: list[int], row_length: int) -> list[int]:
@@ -69,8 +69,8 @@ def test_no_segments_are_no_rows() -> None:
 
 
 def test_windows_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.tokenizing.packing._WINDOW_TOKENS", 8)
-    monkeypatch.setattr("pipelines.tokenizing.packing._WINDOW_ROWS", 1)
+    monkeypatch.setattr("pipelines.rows.packing._MIN_WINDOW_TOKENS", 8)
+    monkeypatch.setattr("pipelines.rows.packing._MIN_WINDOW_ROWS", 1)
     taken: list[int] = []
 
     def tables() -> Any:
@@ -87,7 +87,7 @@ def test_windows_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 4), max_size=4), max_size=6))
 def test_positions_and_numbers_tell_segments_apart(rows: list[list[int]]) -> None:
-    positions, numbers = position_and_segment_ids(pa.array(rows, pa.list_(pa.int32())), 16)
+    positions, numbers = number_positions_and_segments(pa.array(rows, pa.list_(pa.int32())), 16)
     assert positions.type == numbers.type == pa.list_(pa.int32())
     for lengths, row_positions, row_numbers in zip(rows, positions.to_pylist(), numbers.to_pylist(), strict=True):
         padding = [0] * (16 - sum(lengths))
@@ -97,6 +97,6 @@ def test_positions_and_numbers_tell_segments_apart(rows: list[list[int]]) -> Non
 
 def test_positions_of_a_slice_are_those_of_its_rows() -> None:
     rows = pa.array([[1], [2, 1], [3]], pa.list_(pa.int32()))[1:]
-    positions, numbers = position_and_segment_ids(rows, 4)
+    positions, numbers = number_positions_and_segments(rows, 4)
     assert positions.to_pylist() == [[0, 1, 0, 0], [0, 1, 2, 0]]
     assert numbers.to_pylist() == [[1, 1, 2, 0], [1, 1, 1, 0]]

@@ -1,0 +1,137 @@
+"""Encodes documents and makes their segments.
+
+A segment is the part of one document that goes into one row: the whole document, or a part of it if it is longer than a
+row. A padded row holds one segment; a packed row holds one or more.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bpe_core.kernels import Int32s, Int64s
+from bpe_core.tokenizer import Tokenizer
+from pipelines.reading.documents import Batch
+from pipelines.reading.order import copy_numbers, draw
+from pipelines.rows.columns import RowFormat, SegmentOrigins
+from pipelines.rows.splitting import SegmentSpans, add_begin_and_end_ids, split_documents
+from pipelines.settings.shards import Shards
+from pipelines.storage.tokenizer_files import read_tokenizer
+
+
+def read_job_tokenizer(settings: Shards) -> Tokenizer:
+    """Returns the tokenizer that the settings name; see `read_tokenizer`."""
+    return read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens)
+
+
+def make_segments(
+    batches: Iterable[Batch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
+) -> Iterator[pa.Table]:
+    """Yields the segments of documents, one table for each batch, in the order of the documents.
+
+    The columns are `ids` (`large_list<int32>`), the carried columns, the provenance columns, and, if rows are shuffled,
+    `_order` (uint64), the key to sort them by.
+
+    Args:
+        counts: is increased by what became of the documents: `tokens`, `row_tokens`, `overlap_tokens`,
+            `truncated_tokens`, `dropped_tokens`, `documents_in_rows`, `empty_documents`, `split_documents`,
+            `truncated_documents`, `dropped_documents`, `special_spellings` and `unknown_tokens`.
+
+    Raises:
+        ValueError: a text cannot be encoded, or a carried column differs in type from the first file's.
+    """
+    unknown_id = tokenizer.special_id("unk")
+    for batch in batches:
+        counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
+        encoded = _encode_documents(batch, tokenizer, row_format.settings)
+        _count_tokens(encoded, row_format.settings, counts)
+        if unknown_id is not None:
+            counts["unknown_tokens"] += int((encoded.ids == unknown_id).sum())
+        yield _make_table(batch, encoded, row_format)
+
+
+def count_segment_lengths(batches: Iterable[Batch], tokenizer: Tokenizer, settings: Shards) -> Int64s:
+    """Returns the histogram of the documents' segment lengths: entry n is the number of segments of n tokens (int64).
+
+    The last entry is that of the longest row.
+    """
+    histogram = np.zeros(settings.longest_row + 1, np.int64)
+    for batch in batches:
+        spans = _encode_documents(batch, tokenizer, settings).spans
+        histogram += np.bincount(spans.stop - spans.start, minlength=histogram.size)
+    return histogram
+
+
+class _EncodedDocuments(NamedTuple):
+    """The ids of a batch's documents in one array, where each document starts in it, and the documents' segments."""
+
+    ids: Int32s
+    starts: Int64s
+    spans: SegmentSpans
+
+
+def _encode_documents(batch: Batch, tokenizer: Tokenizer, settings: Shards) -> _EncodedDocuments:
+    try:
+        encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
+    except ValueError as error:
+        raise ValueError(f"{batch.path}, rows {batch.rows[0]} to {batch.rows[-1]}: {error}") from error
+    ids, starts = add_begin_and_end_ids(
+        encoded,
+        tokenizer.special_id("bos") if settings.begin_token else None,
+        tokenizer.special_id("eos") if settings.end_token else None,
+    )
+    spans = split_documents(np.diff(starts), settings.longest_row, settings.on_overflow, settings.overlap)
+    return _EncodedDocuments(ids, starts, spans)
+
+
+def _count_tokens(encoded: _EncodedDocuments, settings: Shards, counts: Counter[str]) -> None:
+    lengths, spans = np.diff(encoded.starts), encoded.spans
+    excess = np.maximum(lengths - settings.longest_row, 0)
+    counts["tokens"] += int(lengths.sum())
+    counts["row_tokens"] += int((spans.stop - spans.start).sum())
+    counts["empty_documents"] += int((lengths == 0).sum())
+    counts["documents_in_rows"] += int((spans.part == 0).sum())
+    if settings.on_overflow == "split":
+        counts["split_documents"] += int((excess > 0).sum())
+        counts["overlap_tokens"] += settings.overlap * int((spans.part > 0).sum())
+    elif settings.on_overflow == "truncate":
+        counts["truncated_documents"] += int((excess > 0).sum())
+        counts["truncated_tokens"] += int(excess.sum())
+    else:
+        counts["dropped_documents"] += int((excess > 0).sum())
+        counts["dropped_tokens"] += int(lengths[excess > 0].sum())
+
+
+def _make_table(batch: Batch, encoded: _EncodedDocuments, row_format: RowFormat) -> pa.Table:
+    ids, starts, spans = encoded
+    lengths = spans.stop - spans.start
+    ends = np.cumsum(lengths)
+    if lengths.sum() != ids.size:  # Otherwise the segments are the documents' ids, in order and without gaps.
+        ids = ids[np.repeat(starts[spans.document] + spans.start - ends + lengths, lengths) + np.arange(lengths.sum())]
+    columns: dict[str, Any] = {
+        "ids": pa.LargeListArray.from_arrays(pa.array(np.concatenate([[0], ends])), pa.array(ids))
+    }
+    for field in row_format.carried:
+        column = batch.carried[field.name].take(pa.array(spans.document))
+        columns[field.name] = _cast_to_first_file(column, field, batch.path)
+    rows = batch.rows[spans.document]
+    columns |= row_format.describe_segments(SegmentOrigins(batch.path, rows, spans.part))
+    seed = row_format.settings.shuffle_seed
+    if seed is not None:
+        copies = copy_numbers(batch.rows)[spans.document]
+        columns["_order"] = pa.array(draw(seed, "row", batch.path, rows, spans.part, copies))
+    return pa.table(columns)
+
+
+def _cast_to_first_file(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
+    """Returns a carried column with the type that it has in the first file."""
+    try:
+        return pc.cast(column, field.type)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"{path}: the column {field.name!r} is {column.type} here and {field.type} in the first file: {error}. "
+            "Write both with one type, or remove it from shards.carry"
+        ) from error
