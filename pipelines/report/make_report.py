@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.compute as pc
-from rich.console import Console
 
 from bpe_core.encoding.model import symbol_pairs
 from bpe_core.merging.merges import learn_merges
@@ -19,6 +18,7 @@ from pipelines.reading.corpus import find_files, plan_tasks
 from pipelines.reading.documents import read_task
 from pipelines.report.figures import Figure, Material, TrainingData, make_figures
 from pipelines.report.page import render
+from pipelines.running.console import console
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import ReportJob
 from pipelines.settings.report import Report
@@ -33,8 +33,6 @@ _NUM_SAMPLES = 6
 _SAMPLE_CHARACTERS = 400
 _SAMPLE_LINES = 10
 _LOOKED_AT = 20  # documents to choose a sample from
-
-_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 def make_report(job: ReportJob, name: str) -> str:
@@ -57,10 +55,10 @@ def make_report(job: ReportJob, name: str) -> str:
     path = files.join(settings.output, REPORT_PAGE)
     files.write_text(path, page)
     files.delete(files.join(settings.output, TEMPORARY_FOLDER))
-    _console.print(f"{path}: {len(page.encode()) / 1e6:.1f} MB")
+    console.print(f"{path}: {len(page.encode()) / 1e6:.1f} MB")
     for figure in figures:
         if figure.absent:
-            _console.print(f"  left out: {figure.title}. {figure.absent}")
+            console.print(f"  left out: {figure.title}. {figure.absent}")
     return path
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from bpe_core.hashing import GOLDEN_RATIO
@@ -28,6 +27,7 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
+from pipelines.running.console import console
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import SweepJob
 from pipelines.settings.project import Project
@@ -45,8 +45,6 @@ UNKNOWN_LANGUAGE = "unknown"
 
 _MOST_READ = 16
 """How many times as much text as the sample holds is read to draw it, at most (as far as row groups allow)."""
-
-_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     sources = find_files(job.corpus, job.outputs, with_fingerprints=False)
     # First what may be refused, then what takes long.
     _check_language_column(sources, settings.language_column)
-    with _console.status("counting the words of the sample"):
+    with console.status("counting the words of the sample"):
         sample = read_sample(sources, job.corpus, job.training.tokenizer.pre_tokenizer, settings)
     if settings.reference_language is not None:
         sample.text_of(settings.reference_language)
@@ -76,7 +74,7 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     lengths, not_reached = _prefix_lengths(largest, settings)
     sizes = []
     for num_merges in lengths:
-        with _console.status(f"measuring {num_merges:,} merges"):
+        with console.status(f"measuring {num_merges:,} merges"):
             sizes.append(_measured(largest.keep_first_merges(num_merges), sample, settings))
     chosen, reason = _recommended(sizes, settings)
     result = {
@@ -303,14 +301,14 @@ def _show(result: Mapping[str, Any], chosen: int) -> None:
             f"{size['cost']['share_of_model']:.1%}",
             "←" if place == chosen else "",
         )
-    _console.print(table)
+    console.print(table)
     if by_language:
-        _console.print(_language_table(sizes[chosen]))
+        console.print(_language_table(sizes[chosen]))
     if result["not_reached"]:
         asked = ", ".join(f"{size:,}" for size in result["not_reached"])
-        _console.print(f"the corpus has no pairs left for {asked}; the last size is all that there is")
+        console.print(f"the corpus has no pairs left for {asked}; the last size is all that there is")
     recommended = result["recommended"]
-    _console.print(
+    console.print(
         f"recommended: {recommended['vocab_size']:,} entries, {recommended['num_merges']:,} merges: "
         f"{recommended['reason']}"
     )

@@ -4,8 +4,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
-
 from bpe_core.encoding.model import extend_model
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
@@ -13,6 +11,7 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.corpus import SourceFile, Task, find_files, plan_tasks
 from pipelines.reading.deduplicate import delete_hashes, find_duplicates, task_name
 from pipelines.reading.fingerprints import sha256
+from pipelines.running.console import console
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.jobs import TrainingJob
 from pipelines.settings.project import Project
@@ -31,8 +30,6 @@ from pipelines.training.word_counts import (
     finish_word_counts,
     read_word_counts,
 )
-
-_console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
 def train_tokenizer(project: Project, beam_args: Sequence[str] = ()) -> Tokenizer:
@@ -57,7 +54,7 @@ def run_training(job: TrainingJob, beam_args: Sequence[str] = ()) -> Tokenizer:
         raise ValueError(f"{output} holds training shards; choose another train.output, for the tokenizer alone")
     with OutputLock(output, new_run_id(), job.run.lock_seconds) as lock:
         for claim in lock.taken_over:
-            _console.print(f"{output}: removed the lock of a dead run, {claim}")
+            console.print(f"{output}: removed the lock of a dead run, {claim}")
         return _train(job, beam_args, lock)
 
 
@@ -78,7 +75,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
         tokenizer = read_tokenizer(train.output)
-        _console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
+        console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         return tokenizer
     if not train.from_counts:
         _count(job, pre_tokenizer, sources, counts_folder, beam_args)
@@ -87,7 +84,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
         raise ValueError(
             f"there is nothing to train on: {counts_folder} holds no word with a count of {train.min_count}"
         )
-    merges = learn(job, start, word_counts, identity=fingerprint(identity), console=_console)
+    merges = learn(job, start, word_counts, identity=fingerprint(identity), console=console)
     tokenizer = _numbered(merges, start, settings, pre_tokenizer)
     lock.check()
     write_tokenizer(train.output, tokenizer)
@@ -200,7 +197,7 @@ def _count(
     finished = read_json(files.join(folder, MANIFEST))
     if finished is not None:
         _refuse_changes(train.output, {key: finished.get(key) for key in identity}, identity)
-        _console.print(f"word counts are there: {folder}")
+        console.print(f"word counts are there: {folder}")
         return
     files.delete(folder)
     tasks = plan_tasks(sources)
@@ -210,11 +207,11 @@ def _count(
     duplicates = None
     if job.corpus.deduplicate == "exact":
         duplicates = _find_duplicates(job, pre_tokenizer, sources, tasks, folder, beam_args)
-    with _console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
+    with console.status(f"counting words: {len(sources)} files, {size / 1e6:.1f} MB, {len(tasks)} tasks"):
         run_pipeline(lambda pipeline: count_corpus(pipeline, tasks, counting), job.run, beam_args)
     totals = finish_word_counts(folder, identity, job.corpus, duplicates)
     seconds = time.perf_counter() - started
-    _console.print(
+    console.print(
         f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "
         f"{totals.get('text_bytes', 0) / 1e6:,.1f} MB of text, {seconds:.1f} s"
     )
@@ -232,7 +229,7 @@ def _find_duplicates(
     fingerprints = {source.path: source.fingerprint for source in sources}
     by_name = {task_name(task): task for task in tasks}
     duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
-    with _console.status("looking for duplicates"):
+    with console.status("looking for duplicates"):
         duplicates = find_duplicates(
             by_name, fingerprints, job.corpus, pre_tokenizer, duplicates_folder, job.run, beam_args=beam_args
         )
