@@ -7,6 +7,13 @@ from pydantic import Field
 from pipelines.settings.section import Section
 
 
+def count_cores() -> int:
+    """Returns how many cores this process may use, or on macOS and Windows, which do not tell, how many there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class Run(Section):
     """How jobs run; nothing here changes a byte of any output."""
 
@@ -21,4 +28,4 @@ class Run(Section):
     @property
     def num_workers(self) -> int:
         """Processes of the local runner."""
-        return self.workers or len(os.sched_getaffinity(0))
+        return self.workers or count_cores()

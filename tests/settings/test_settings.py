@@ -452,6 +452,15 @@ def test_no_more_workers_than_asked_for() -> None:
     assert Run().num_workers >= 1
 
 
+def test_cores_are_counted_on_systems_without_cpu_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Neither macOS nor Windows has this function.
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert Run().num_workers == 3
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert Run().num_workers == 1
+
+
 def test_a_manifest_gives_back_every_setting(tmp_path: Path) -> None:
     settings = {"pattern": "[ 1 ]|[  2,  3  ]", "bucket_lengths": [4, -8], "empty": [], "carry": ["1", "\n[ 7 ]"]}
     write_json(str(tmp_path / "_manifest.json"), settings)
