@@ -1,4 +1,4 @@
-"""A tokenizer written in the files of other tools, each checked by reading it again."""
+"""Writes a tokenizer in the files of other tools; what was written is read back and compared before it is kept."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,10 @@ from bpe_core.tokenizer import Tokenizer
 
 ExportFormat = Literal["hugging-face", "vocab-and-merges", "tiktoken", "subword-nmt"]
 
-_SAMPLE = [
+_Export = tuple[dict[str, str], Callable[[], Tokenizer]]
+"""File name -> text, and a function that reads the tokenizer back from these texts."""
+
+_COMPARED_TEXTS = [
     "The quick brown fox jumps over the lazy dog, it's 2025!",
     "  two  blanks\n\n\tand\r\n line ends   ",
     "naïve café e\u0301 \u1e69 \u0323\u0307s ﬁ Ⅷ x² １２",
@@ -29,15 +32,16 @@ _SAMPLE = [
 def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], format: ExportFormat) -> list[Path]:
     """Writes a tokenizer's files in another tool's format, and returns their paths.
 
-    The files are read again before they get their names, and must give the same tokens and, on every token's own text
-    and a sample of texts, the same ids (for subword-nmt, which has no ids, the same tokens).
+    Before anything is written, the files' texts are read back. They must give the same tokens, and the same ids for the
+    text of every token and for some texts in many scripts. Subword-nmt has no ids, so there only tokens are compared.
 
     Raises:
-        NotExpressibleError: the format cannot hold this model, or what was read is another; the message says why.
+        NotExpressibleError: The format cannot hold this model, or the tokenizer that was read back is different; the
+            message says how.
     """
     check_choice("format", format, ExportFormat)
-    contents, read = _WRITERS[format](tokenizer)
-    _compare(tokenizer, read(), has_ids=format != "subword-nmt")
+    contents, read_back = _EXPORTS[format](tokenizer)
+    _refuse_difference(tokenizer, read_back(), has_ids=format != "subword-nmt")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -48,67 +52,67 @@ def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], forma
     return paths
 
 
-def _hugging_face(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
+def _export_hugging_face(tokenizer: Tokenizer) -> _Export:
     merged = Tokenizer(rank_by_merges(tokenizer.model))
-    hugging_face_layout.to_hugging_face(merged.model)  # Else `files` would be in our own layout.
+    hugging_face_layout.to_hugging_face(merged.model)  # Raises if `files` would use our own layout.
     files = merged.files()
     return files, lambda: Tokenizer.from_json(
         files[tokenizer_json.TOKENIZER_FILE], files[tokenizer_json.SPECIAL_TOKENS_FILE]
     )
 
 
-def _vocab_and_merges(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
+def _export_vocab_and_merges(tokenizer: Tokenizer) -> _Export:
     vocab, merges = vocab_and_merges.write_vocab_and_merges(tokenizer.model)
     special: Any = {"additional": list(tokenizer.special_tokens)} if tokenizer.special_tokens else None
     files = {"vocab.json": vocab, "merges.txt": merges}
     return files, lambda: Tokenizer.from_vocab_and_merges(vocab, merges, special_tokens=special)
 
 
-def _tiktoken(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
+def _export_tiktoken(tokenizer: Tokenizer) -> _Export:
     text = tiktoken.write_tiktoken(tokenizer.model)
     pre_tokenizer = tokenizer.pre_tokenizer
 
-    def read() -> Tokenizer:
+    def read_back() -> Tokenizer:
         return Tokenizer(
             tiktoken.read_tiktoken(text, pre_tokenizer.pattern, tokenizer.special_tokens, pre_tokenizer.unicode)
         )
 
-    return {"tokenizer.tiktoken": text}, read
+    return {"tokenizer.tiktoken": text}, read_back
 
 
-def _subword_nmt(tokenizer: Tokenizer) -> tuple[dict[str, str], Callable[[], Tokenizer]]:
+def _export_subword_nmt(tokenizer: Tokenizer) -> _Export:
     codes = subword_nmt.write_subword_nmt(tokenizer.model)
     return {"codes.txt": codes}, lambda: Tokenizer.from_codes(codes, special_tokens={"unk": "<unk>"})
 
 
-_WRITERS: dict[str, Callable[[Tokenizer], tuple[dict[str, str], Callable[[], Tokenizer]]]] = {
-    "hugging-face": _hugging_face,
-    "vocab-and-merges": _vocab_and_merges,
-    "tiktoken": _tiktoken,
-    "subword-nmt": _subword_nmt,
+_EXPORTS: dict[str, Callable[[Tokenizer], _Export]] = {
+    "hugging-face": _export_hugging_face,
+    "vocab-and-merges": _export_vocab_and_merges,
+    "tiktoken": _export_tiktoken,
+    "subword-nmt": _export_subword_nmt,
 }
 
 
-def _compare(tokenizer: Tokenizer, read: Tokenizer, has_ids: bool) -> None:
-    """Raises NotExpressibleError where what was read is not what was written."""
+def _refuse_difference(tokenizer: Tokenizer, read: Tokenizer, has_ids: bool) -> None:
+    """Raises NotExpressibleError if the tokenizer that was read back is not the one that was written."""
     added = {token.id for token in tokenizer.added_tokens}
     tokens = [token for id_, token in enumerate(tokenizer.token_bytes()) if id_ not in added]
     if has_ids and tokenizer.token_bytes() != read.token_bytes():
         ids = zip(tokenizer.token_bytes(), read.token_bytes(), strict=False)
         first = next((id_ for id_, (ours, theirs) in enumerate(ids) if ours != theirs), read.vocab_size)
-        raise NotExpressibleError(f"the file that was written is read with another token for the id {first}")
+        raise NotExpressibleError(f"read back from the file, the id {first} has another token than in this tokenizer")
     spelled = [tokenizer.alphabet.spell(token) for token in tokens]
-    texts = [t.decode(errors="replace") if isinstance(t, bytes) else t.removesuffix("</w>") for t in spelled]
-    sample = [*_SAMPLE, *texts]
+    token_texts = [t.decode(errors="replace") if isinstance(t, bytes) else t.removesuffix("</w>") for t in spelled]
+    texts = [*_COMPARED_TEXTS, *token_texts]
     if has_ids:
-        array = pa.array(sample, pa.large_string())
+        array = pa.array(texts, pa.large_string())
         pairs = zip(tokenizer.encode_batch(array).to_pylist(), read.encode_batch(array).to_pylist(), strict=True)
     else:
-        # A character that stands in no merge is unknown to the codes, and then shown without the marker.
-        cuts = ([[s.removesuffix("</w>") for s in t.tokenize(text)] for text in sample] for t in (tokenizer, read))
-        pairs = zip(*cuts, strict=True)
-    for text, (ours, theirs) in zip(sample, pairs, strict=True):
+        # A character that occurs in no merge is unknown to the codes, and their tool shows it without the marker.
+        splits = ([[s.removesuffix("</w>") for s in t.tokenize(text)] for text in texts] for t in (tokenizer, read))
+        pairs = zip(*splits, strict=True)
+    for text, (ours, theirs) in zip(texts, pairs, strict=True):
         if ours != theirs:
             raise NotExpressibleError(
-                f"the file that was written gives {theirs[:20]} for {text[:60]!r}, not {ours[:20]}"
+                f"read back from the file, the tokenizer gives {theirs[:20]} for {text[:60]!r}, not {ours[:20]}"
             )

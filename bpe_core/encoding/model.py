@@ -118,6 +118,15 @@ class Model:
         """Spelling -> id, for every special token."""
         return {token.content: token.id for token in self.added_tokens if token.special}
 
+    @property
+    def base_ids(self) -> dict[bytes, int]:
+        """Base symbol -> id, in the alphabet's order; an added token may also be a base symbol."""
+        added = {token.id for token in self.added_tokens}
+        ids = {token: id_ for id_, token in enumerate(self.tokens) if id_ not in added}
+        for token in self.added_tokens:
+            ids.setdefault(token.content.encode(), token.id)
+        return {symbol: ids[symbol] for symbol in self.alphabet.symbols}
+
 
 def number_tokens(
     merges: Merges,

@@ -50,10 +50,7 @@ class TextEncoder:
         self._model = model
         added = {token.id for token in model.added_tokens}
         ids = {token: id_ for id_, token in enumerate(model.tokens) if id_ not in added and token}
-        symbols = dict(ids)
-        for token in model.added_tokens:  # An added token may also be a symbol that merges use.
-            symbols.setdefault(token.content.encode(), token.id)
-        self.base_ids = {symbol: symbols[symbol] for symbol in model.alphabet.symbols}
+        self.base_ids = model.base_ids
         whole_words = ids if model.ignore_merges else None
         self._words = WordEncoder(model.alphabet, self.base_ids, model.merges, model.ranked_by, whole_words)
         unknown = model.special_roles.get("unk")

@@ -1,10 +1,11 @@
-"""The entries of a `tokenizer.json` (Hugging Face tokenizers 0.23) that say what happens to a text around the merges.
+"""The steps of Hugging Face tokenizers 0.23 around the merges: normalizer, pre-tokenizer and post-processor.
 
-`normalizer` and `pre_tokenizer` are our `PreTokenizer`, `post_processor` is the ids around a text. A function named
-like an entry returns it, one with `read_` takes its content, and raises ValueError for what cannot be honoured exactly.
+Each `write_` function returns an entry of `tokenizer.json` for a part of our model; each `read_` function takes the
+entry's content and returns our part. Both refuse what the other side cannot do exactly.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 import regex
@@ -13,12 +14,17 @@ from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.merging.alphabet import Kind
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, PreTokenizer
 
-_NAMED = {expressions: name for name, expressions in reversed(PATTERNS.items())}  # Of equal ones, the first name.
-_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+# If two patterns have the same expressions, the first name is kept.
+_NAME_OF_EXPRESSIONS = {expressions: name for name, expressions in reversed(PATTERNS.items())}
+_UNICODE_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
-# Oniguruma, which the library matches with, takes `{2}+` for a repeat of repeats (here: one that gives nothing back), ^
-# and $ for the edges of lines, \h for hexadecimal digits, [[a]b] for a set in a set, and other letters in (?i).
-_READ_OTHERWISE = regex.compile(
+# What the library's regular expressions (Oniguruma) and the `regex` package read differently. Oniguruma takes
+#   {2}+    for a repeat of a repeat; for us the + makes the repeat possessive,
+#   ^ and $ for the start and end of a line,
+#   \h      for a hexadecimal digit, and \H and \Z in its own way too,
+#   [[a]b], && and -- for operations on sets,
+#   (?x...) with other letters than (?i) for other options.
+_READ_DIFFERENTLY = regex.compile(
     r"\{[\d,]+\}\+|(?<![\[\\])\^|(?<!\\)\$|\\[hHZ]|&&|--|\[[^\]]*\[(?!:)|\(\?(?!i[:)])[a-zA-Z]"
 )
 
@@ -26,9 +32,9 @@ _ISOLATED = {"behavior": "Isolated", "invert": False}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
-def write_normalizer(words: PreTokenizer) -> dict[str, Any] | None:
-    """Returns the entry `normalizer`: what `PreTokenizer.normalize` does."""
-    kinds = [words.unicode] * (words.unicode != "none") + ["Lowercase"] * words.lowercase
+def write_normalizer(pre_tokenizer: PreTokenizer) -> dict[str, Any] | None:
+    """Returns the entry `normalizer`, for what `PreTokenizer.normalize` does."""
+    kinds = [pre_tokenizer.unicode] * (pre_tokenizer.unicode != "none") + ["Lowercase"] * pre_tokenizer.lowercase
     steps = [{"type": kind} for kind in kinds]
     if len(steps) < 2:
         return steps[0] if steps else None
@@ -36,37 +42,58 @@ def write_normalizer(words: PreTokenizer) -> dict[str, Any] | None:
 
 
 def read_normalizer(normalizer: Any) -> tuple[Normalization, bool]:
-    """Returns the normalisation form, and whether text is put in lower case after it."""
+    """Returns the Unicode normalization form, and whether the text is then lower-cased.
+
+    Raises:
+        ValueError: The entry asks for another normalizer, or for another order.
+
+    >>> read_normalizer({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]})
+    ('NFC', True)
+    """
     steps = (
         [] if normalizer is None else normalizer["normalizers"] if normalizer["type"] == "Sequence" else [normalizer]
     )
     kinds = [step["type"] for step in steps]
     lowercase = kinds[-1:] == ["Lowercase"]
     forms = kinds[:-1] if lowercase else kinds
-    if len(forms) > 1 or any(form not in _FORMS for form in forms):
-        raise ValueError(f"normalizer {kinds} is not supported; one of {', '.join(_FORMS)}, then Lowercase, is")
+    if len(forms) > 1 or any(form not in _UNICODE_FORMS for form in forms):
+        raise ValueError(
+            f"normalizer {kinds} is not supported; supported are one of {', '.join(_UNICODE_FORMS)}, and after it "
+            "Lowercase"
+        )
     return cast(Normalization, forms[0] if forms else "none"), lowercase
 
 
-def write_pre_tokenizer(words: PreTokenizer, kind: Kind) -> dict[str, Any]:
-    """Returns the entry `pre_tokenizer`: how text is cut.
+def write_pre_tokenizer(pre_tokenizer: PreTokenizer, kind: Kind) -> dict[str, Any]:
+    """Returns the entry `pre_tokenizer`, which splits text into words.
 
     Raises:
-        NotExpressibleError: a pattern that the library reads otherwise.
+        NotExpressibleError: The library would read the pattern differently. The text of the error is stored in files,
+            see `to_hugging_face`.
     """
     if kind == "char":
         return {"type": "WhitespaceSplit"}
-    if words.expressions == PATTERNS["gpt2"]:
+    expressions = pre_tokenizer.expressions
+    if expressions == PATTERNS["gpt2"]:
         return dict(BYTE_LEVEL)
-    otherwise = next(filter(None, map(_READ_OTHERWISE.search, words.expressions)), None)
-    if otherwise and words.expressions not in _NAMED:
-        raise NotExpressibleError(f"the library would read {otherwise.group()!r} in the pattern in another way")
-    splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in words.expressions]
+    found = _find_read_differently(expressions)
+    if found and expressions not in _NAME_OF_EXPRESSIONS:
+        raise NotExpressibleError(f"the library would read {found!r} in the pattern in another way")
+    splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in expressions]
     return {"type": "Sequence", "pretokenizers": [*splits, {**BYTE_LEVEL, "use_regex": False}]}
 
 
 def read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]:
-    """Returns the kind, and the expressions that cut one after the other, by their name where they have one."""
+    """Returns the tokenizer's kind, and its pattern: a name in `PATTERNS`, an expression, or several in order.
+
+    Supported are `WhitespaceSplit` (kind `char`), and `ByteLevel` alone or after `Split` and `Digits` (kind `byte`).
+
+    Raises:
+        ValueError: The entry asks for another pre-tokenizer, or for a pattern that the library reads differently.
+
+    >>> read_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": False})
+    ('byte', 'gpt2')
+    """
     if pre_tokenizer == {"type": "WhitespaceSplit"}:
         return "char", WHITESPACE
     is_sequence = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "Sequence"
@@ -79,20 +106,33 @@ def read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]
         case {"type": "ByteLevel"}:
             raise ValueError("pre_tokenizer ByteLevel has add_prefix_space, which is not supported")
         case _:
-            raise ValueError(f"pre_tokenizer {json.dumps(last)[:200]} is not supported where ByteLevel should stand")
+            raise ValueError(
+                f"pre_tokenizer {json.dumps(last)[:200]} is not supported as the last step; it must be ByteLevel, or "
+                "WhitespaceSplit alone"
+            )
     if not expressions:
-        raise ValueError("pre_tokenizer ByteLevel has use_regex false and no Split before it: a text would be one word")
-    # A line end may be written as itself.
-    name = _NAMED.get(tuple(e.replace("\r", r"\r").replace("\n", r"\n") for e in expressions))
-    otherwise = next(filter(None, map(_READ_OTHERWISE.search, expressions)), None)
-    if otherwise and not name:
         raise ValueError(
-            f"pre_tokenizer has {otherwise.group()!r} in its pattern, which that library reads in its own way"
+            "pre_tokenizer ByteLevel has use_regex false and no Split before it, so a whole text would be one word"
+        )
+    # A file may hold a line break itself where our patterns have its escape.
+    name = _NAME_OF_EXPRESSIONS.get(tuple(e.replace("\r", r"\r").replace("\n", r"\n") for e in expressions))
+    found = _find_read_differently(expressions)
+    if found and not name:
+        raise ValueError(
+            f"pre_tokenizer has {found!r} in its pattern, which the Hugging Face library reads differently from the "
+            "regex package"
         )
     return "byte", name or (expressions[0] if len(expressions) == 1 else expressions)
 
 
+def _find_read_differently(expressions: Sequence[str]) -> str | None:
+    """Returns the first part of the expressions that the library reads differently, or None."""
+    found = next(filter(None, map(_READ_DIFFERENTLY.search, expressions)), None)
+    return found and str(found.group())
+
+
 def _read_split(split: Any) -> str:
+    """Returns the expression of a pre-tokenizer that keeps its matches as words."""
     match split:
         case {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False}:
             return expression
@@ -104,46 +144,58 @@ def _read_split(split: Any) -> str:
 
 
 def write_post_processor(model: Model) -> dict[str, Any] | None:
-    """Returns the entry `post_processor`: the ids around a text."""
-    begin, end = model.prefix_suffix_ids
-    if not begin and not end:
+    """Returns the entry `post_processor`, which puts ids before and after a text; None if the model adds none."""
+    prefix, suffix = model.prefix_suffix_ids
+    if not prefix and not suffix:
         return None
     contents = {token.id: token.content for token in model.added_tokens}
-    parts = [{"SpecialToken": {"id": contents[id_], "type_id": 0}} for id_ in (*begin, *end)]
+    parts = [{"SpecialToken": {"id": contents[id_], "type_id": 0}} for id_ in (*prefix, *suffix)]
     text: dict[str, Any] = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 0}}
-    single = [*parts[: len(begin)], text, *parts[len(begin) :]]
-    special = {contents[i]: {"id": contents[i], "ids": [i], "tokens": [contents[i]]} for i in (*begin, *end)}
-    pair = [*parts[: len(begin)], text, second, *parts[len(begin) :]]
+    single = [*parts[: len(prefix)], text, *parts[len(prefix) :]]
+    special = {contents[i]: {"id": contents[i], "ids": [i], "tokens": [contents[i]]} for i in (*prefix, *suffix)}
+    pair = [*parts[: len(prefix)], text, second, *parts[len(prefix) :]]
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
 
 
 def read_post_processor(processor: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the ids that a post-processor puts before and after a single text."""
+    """Returns the ids that a post-processor puts before and after a single text.
+
+    Raises:
+        ValueError: The entry asks for another post-processor.
+
+    >>> read_post_processor({"type": "BertProcessing", "cls": ["[CLS]", 1], "sep": ["[SEP]", 2]})
+    ((1,), (2,))
+    """
     match processor:
-        case None | {"type": "ByteLevel"}:  # That one moves offsets, and leaves ids alone.
+        case None | {"type": "ByteLevel"}:  # ByteLevel changes offsets only, not ids.
             return (), ()
         case {"type": "Sequence", "processors": list(processors)}:
-            begin: tuple[int, ...] = ()
-            end: tuple[int, ...] = ()
+            prefix: tuple[int, ...] = ()
+            suffix: tuple[int, ...] = ()
             for one in processors:
                 before, after = read_post_processor(one)
-                begin, end = before + begin, end + after
-            return begin, end
+                prefix, suffix = before + prefix, suffix + after
+            return prefix, suffix
         case {"type": "RobertaProcessing" | "BertProcessing", "cls": [_, int(cls)], "sep": [_, int(sep)]}:
             return (cls,), (sep,)
         case {"type": "TemplateProcessing", "single": list(single), "special_tokens": dict(special)}:
-            ids: list[int] = []
-            text_at = None
-            for part in single:
-                match part:
-                    case {"Sequence": {"id": "A"}} if text_at is None:
-                        text_at = len(ids)
-                    case {"SpecialToken": {"id": str(name)}} if name in special:
-                        ids += special[name]["ids"]
-                    case _:
-                        raise ValueError(f"post_processor TemplateProcessing has the part {part}: not supported")
-            if text_at is None:
-                raise ValueError("post_processor TemplateProcessing has no place for the text in `single`")
-            return tuple(ids[:text_at]), tuple(ids[text_at:])
+            return _read_template(single, special)
     raise ValueError(f"post_processor {json.dumps(processor)[:200]} is not supported")
+
+
+def _read_template(single: list[Any], special: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the ids before and after the text in a template of parts, with `special` as name -> ids."""
+    ids: list[int] = []
+    text_at = None
+    for part in single:
+        match part:
+            case {"Sequence": {"id": "A"}} if text_at is None:
+                text_at = len(ids)
+            case {"SpecialToken": {"id": str(name)}} if name in special:
+                ids += special[name]["ids"]
+            case _:
+                raise ValueError(f"post_processor TemplateProcessing has the part {part}, which is not supported")
+    if text_at is None:
+        raise ValueError("post_processor TemplateProcessing has no place for the text in `single`")
+    return tuple(ids[:text_at]), tuple(ids[text_at:])

@@ -1,12 +1,14 @@
-"""Ranks and merges: the same tokens may mean two different things.
+"""Decides whether tiktoken's ranks and a list of merges give the same tokens, and converts ranks to merges.
 
-tiktoken merges any two neighbours that spell a token, the token of the lowest id first; a list of merges makes only the
-merges in it. Let `ab`, `bc` and `abc` be tokens in this order, `abc` learned from `a` and `bc`. In `abc` the merges
-make `ab` and stop there, for `ab` + `c` is no merge; tiktoken goes on to `abc`.
+tiktoken merges any two neighbours whose bytes together are a token, the token of the lowest id first. A list of merges
+allows only the merges in it. Let `ab`, `bc` and `abc` be tokens with ids in this order, and let `abc` be learned
+from `a` + `bc`. For the text `abc` the merges make `ab` and stop there, as `ab` + `c` is not in the list; tiktoken
+goes on to `abc`.
 
-Both are alike where every token is what the merges make of its own spelling, ids follow the merges, and each token is
-made by one merge: at the moment when the lowest rank that waits is a token's, what lies inside its spelling has been
-merged by all lower ranks, just as if it stood alone, so its two parts are those that it was learned from.
+Ranks and merges agree if three things hold: ids follow the order of the merges, each token is made by one merge only,
+and the merges make each token out of its own spelling. The reason: when a pair that spells a token is the lowest rank
+that waits, all lower ranks within its spelling have been merged, just as if the token were a word of its own. So its
+two parts are the parts that it was learned from.
 """
 
 from dataclasses import replace
@@ -23,62 +25,70 @@ from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
 
 def check_ranks_equal_merges(model: Model) -> None:
-    """Raises NotExpressibleError unless merges and ranks mean the same; the module says why these rules suffice."""
+    """Raises NotExpressibleError unless the ids of a model, used as ranks, give the same tokens as its merges.
+
+    The module's docstring says why the conditions that are checked suffice.
+    """
     _check_parts_come_first(model)
     made = model.merges[:, 2]
     if (np.diff(made) <= 0).any():
         at = int(np.flatnonzero(np.diff(made) <= 0)[0]) + 1
         raise NotExpressibleError(
-            f"merge {at} makes {model.tokens[made[at]]!r} with the id {made[at]}, the one before it {made[at - 1]}; "
-            "ranks are ids, so ids must follow the merges (vocab_order merges or gpt2), one merge for each token"
+            f"merge {at} makes {model.tokens[made[at]]!r} with the id {made[at]}, but the merge before it makes the id "
+            f"{made[at - 1]}. tiktoken's ranks are ids, so ids must follow the merges (vocab_order merges or gpt2), "
+            "with one merge for each token"
         )
-    other = find_first_unreachable(model)
-    if other is not None:
+    unreachable = find_first_unreachable(model)
+    if unreachable is not None:
+        token, parts = unreachable
         raise NotExpressibleError(
-            f"the merges make {' + '.join(repr(part) for part in other[1])} of {other[0]!r}, which is a token, and "
+            f"the merges make {' + '.join(repr(part) for part in parts)} of {token!r}, although it is a token; "
             "tiktoken would make the token"
         )
 
 
 def find_first_unreachable(model: Model) -> tuple[bytes, list[bytes]] | None:
-    """Returns a token of kind `byte` that the merges do not make of its own spelling, and what they make; or None."""
+    """Returns the first token that `find_unreachable_ids` finds and the tokens that the merges make of it, or None.
+
+    For kind `byte` only.
+    """
     first = next(iter(find_unreachable_ids(model).items()), None)
     return first and (model.tokens[first[0]], [model.tokens[part] for part in first[1]])
 
 
 def find_unreachable_ids(model: Model) -> dict[int, list[int]]:
-    """Returns each id whose token the merges do not make of its own spelling, and the ids that they make, by id.
+    """Returns each id whose token the merges do not make of its own spelling, with the ids that they make instead.
 
-    A character without a symbol is below 0 among these. Whole words that are looked up (`ignore_merges`) do not count
-    here; added tokens have no spelling in merges.
+    The result is in the order of ids. A character that has no symbol appears as a number below 0. Added tokens are left
+    out, as they are not made by merges; so is the lookup of whole words (`ignore_merges`), which may still give the id.
+
+    >>> from bpe_core import Tokenizer
+    >>> model = Tokenizer.train(["hug pug hug"], num_merges=2).model  # u+g, h+ug
+    >>> find_unreachable_ids(replace(model, merges=model.merges[1:]))  # Without u+g, neither `ug` nor `hug` is made.
+    {256: [117, 103], 257: [104, 117, 103]}
     """
-    kind, base_ids = model.alphabet.kind, _base_ids(model)
+    kind, base_ids = model.alphabet.kind, model.base_ids
     left_out = {*base_ids.values(), *(token.id for token in model.added_tokens)}
     chosen = [id_ for id_, token in enumerate(model.tokens) if id_ not in left_out and token]
     if kind == "byte":
-        return _made_otherwise(model, model.alphabet, base_ids, [(id_, model.tokens[id_]) for id_ in chosen])
-    # The encoder puts a marker after every word; where the token has none, one that merges with nothing.
+        return _merge_otherwise(model, model.alphabet, base_ids, [(id_, model.tokens[id_]) for id_ in chosen])
+    # The encoder puts a marker after every word. A token without one is encoded with a marker that merges with nothing.
     ending = [(id_, model.tokens[id_][:-1]) for id_ in chosen if model.tokens[id_].endswith(MARKER)]
     inside = [(id_, model.tokens[id_]) for id_ in chosen if not model.tokens[id_].endswith(MARKER)]
     symbols = [symbol for symbol in base_ids if not symbol.endswith(MARKER)]
     bare = replace(model.alphabet, symbols=(*symbols, MARKER), placement="apart")
-    made = _made_otherwise(model, model.alphabet, base_ids, ending)
-    made |= _made_otherwise(model, bare, {**base_ids, MARKER: len(model.tokens)}, inside)
-    return dict(sorted(made.items()))
+    found = _merge_otherwise(model, model.alphabet, base_ids, ending)
+    found |= _merge_otherwise(model, bare, {**base_ids, MARKER: len(model.tokens)}, inside)
+    return dict(sorted(found.items()))
 
 
-def _base_ids(model: Model) -> dict[bytes, int]:
-    added = {token.id for token in model.added_tokens}
-    ids = {token: id_ for id_, token in enumerate(model.tokens) if id_ not in added}
-    for token in model.added_tokens:  # One may stand for a symbol of the merges as well.
-        ids.setdefault(token.content.encode(), token.id)
-    return {symbol: ids[symbol] for symbol in model.alphabet.symbols}
-
-
-def _made_otherwise(
+def _merge_otherwise(
     model: Model, alphabet: Alphabet, base_ids: dict[bytes, int], words: list[tuple[int, bytes]]
 ) -> dict[int, list[int]]:
-    """Returns what the merges make of words where that is not the one id that stands beside the word."""
+    """Returns expected id -> ids that the merges make, for the words that do not become their expected id.
+
+    `words` are pairs of expected id and bytes. A marker with the id `len(model.tokens)` is left out of the result.
+    """
     if not words:
         return {}
     encoder = WordEncoder(alphabet, base_ids, model.merges, model.ranked_by)
@@ -91,9 +101,9 @@ def _made_otherwise(
 
 
 def find_last_merges(model: Model) -> Int32s:
-    """Returns the two ids that each token is merged from in the end when it is made of its own spelling alone.
+    """Returns the two ids that are merged last when each token is made of its own spelling: int32, shape `(ids, 2)`.
 
-    int32, shape `(ids, 2)`; -1 for base symbols, added tokens, and where the merges do not make the token.
+    The ids are -1 for base symbols, for added tokens, and for tokens that the merges do not make.
     """
     parts = np.full((len(model.tokens), 2), -1, np.int32)
     parts[model.merges[:, 2]] = model.merges[:, :2]
@@ -103,17 +113,20 @@ def find_last_merges(model: Model) -> Int32s:
             (left, right): (rank if model.ranked_by == "merge" else both, both)
             for rank, (left, right, both) in enumerate(model.merges.tolist())
         }
-        base_ids = _base_ids(model)
+        base_ids = model.base_ids
         for id_ in made[num_merges > 1].tolist():
-            parts[id_] = _last_parts(model.alphabet.split_symbol(model.tokens[id_]), base_ids, by_pair)
+            parts[id_] = _merge_to_two_parts(model.alphabet.split_symbol(model.tokens[id_]), base_ids, by_pair)
     parts[list(find_unreachable_ids(model))] = -1
     return parts
 
 
-def _last_parts(
+def _merge_to_two_parts(
     symbols: list[bytes], base_ids: dict[bytes, int], by_pair: dict[tuple[int, int], tuple[int, int]]
 ) -> tuple[int, int]:
-    """Returns the last two parts that merges leave of a spelling; (-1, -1) where they leave more."""
+    """Returns the last two ids of a spelling before it becomes one token, or (-1, -1) if merges do not get that far.
+
+    `by_pair` maps a pair of ids to its rank and to the id that it makes.
+    """
     if any(symbol not in base_ids for symbol in symbols):
         return (-1, -1)
     parts = [base_ids[symbol] for symbol in symbols]
@@ -128,18 +141,21 @@ def _last_parts(
 
 
 def rank_by_merges(model: Model) -> Model:
-    """Returns a model that is ranked by tokens as one that is ranked by merges and gives the same ids.
+    """Returns a model that gives the same ids with its pairs ranked by a list of merges, not by tokens.
+
+    A model that is ranked by merges is returned as it is.
 
     Raises:
-        NotExpressibleError: there is none, for a token cannot be made by lower ones; the message names it.
+        NotExpressibleError: No list of merges gives the same ids, because a token is found only as a whole word or has
+            a lower id than one of its parts.
     """
     if model.ranked_by == "merge":
         return model
-    other = find_first_unreachable(model)
-    if other is not None:
+    unreachable = find_first_unreachable(model)
+    if unreachable is not None:
         raise NotExpressibleError(
-            f"the token {other[0]!r} is found only as a whole word: the ranks make {other[1]} of it. "
-            "As merges, other words that hold it would get other ids"
+            f"the token {unreachable[0]!r} is found only as a whole word, as the ranks make {unreachable[1]} of it. "
+            "With a list of merges, other words that hold it would get other ids"
         )
     parts = find_last_merges(model).tolist()
     merges = [(*parts[made], made) for made in np.unique(model.merges[:, 2]).tolist()]
@@ -149,11 +165,12 @@ def rank_by_merges(model: Model) -> Model:
 
 
 def _check_parts_come_first(model: Model) -> None:
+    """Raises NotExpressibleError if a token has a lower id than a merged token that it is made of."""
     made = set(model.merges[:, 2].tolist())
     for left, right, both in model.merges.tolist():
         late = [side for side in (left, right) if side in made and side >= both]
         if late:
             raise NotExpressibleError(
-                f"the token {model.tokens[both]!r} has the id {both}, before its part {model.tokens[late[0]]!r} with "
-                f"{late[0]}; as ranks and as merges that gives different ids"
+                f"the token {model.tokens[both]!r} has the id {both}, but its part {model.tokens[late[0]]!r} has the "
+                f"higher id {late[0]}; ranks and merges would give different ids"
             )

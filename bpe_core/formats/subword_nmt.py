@@ -1,4 +1,7 @@
-"""The codes file of subword-nmt: one merge on each line."""
+"""Codes files of subword-nmt: one merge per line, as two symbols with a space between.
+
+The codes have no ids and no special tokens. Their tool splits text at white space and marks the end of a word `</w>`.
+"""
 
 import numpy as np
 
@@ -7,40 +10,51 @@ from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, l
 from bpe_core.merging.alphabet import MARKER, Alphabet, Placement
 
 _END_OF_WORD = "</w>"
-_CODES_VERSIONS: dict[str, Placement] = {"0.1": "apart", "0.2": "glued"}
+_PLACEMENT_OF_VERSION: dict[str, Placement] = {"0.1": "apart", "0.2": "glued"}
+"""Version 0.1 has the end-of-word marker as a symbol of its own, 0.2 as part of a word's last character."""
 
 
 def read_subword_nmt(codes: str, special_tokens: SpecialTokens | None = None) -> Model:
-    """Returns the model of subword-nmt codes: kind `char`, words at blanks.
+    r"""Returns the model in a codes file, which is of kind `char` and splits text at white space.
 
-    The codes say nothing of ids: characters come first in the order of their code points, then what the merges make,
-    then the special tokens. Characters that stand in no merge are unknown.
+    Ids go to characters by code point, then to the tokens that merges make, in their order, then to special tokens. A
+    character that occurs in no merge is unknown.
+
+    Args:
+        codes: The file's text.
+        special_tokens: Role -> spelling.
 
     Raises:
-        ValueError: a version that is neither 0.1 (marker apart) nor 0.2 (glued), or a line that is not two symbols.
+        ValueError: The version is neither 0.1 nor 0.2, a line is not two symbols, or a symbol of several characters
+            is used before a merge makes it.
+
+    >>> model = read_subword_nmt("#version: 0.2\nl o\nlo w</w>\n")
+    >>> [model.alphabet.spell(token) for token in model.tokens]
+    ['l', 'o', 'w</w>', 'lo', 'low</w>']
     """
     first, *lines = codes.splitlines() or [""]
     version = first.removeprefix("#version:").strip() if first.startswith("#version:") else "0.1"
-    if version not in _CODES_VERSIONS:
-        raise ValueError(f"codes of version {version!r} are unknown; this build reads 0.1 and 0.2")
+    if version not in _PLACEMENT_OF_VERSION:
+        raise ValueError(f"the codes are of version {version!r}; this build reads 0.1 and 0.2")
     if not first.startswith("#version:"):
         lines = [first, *lines]
-    placement = _CODES_VERSIONS[version]
+    placement = _PLACEMENT_OF_VERSION[version]
     pairs: dict[tuple[bytes, bytes], bytes] = {}
     for number, line in enumerate(lines, 1):
         sides = line.strip("\r\n ").split(" ")
         if line and len(sides) != 2:
-            raise ValueError(f"code {number} is {line[:60]!r}; a code is two symbols with a blank between")
+            raise ValueError(f"merge {number} is {line[:60]!r}; a merge is two symbols with a space between")
         if line:
-            left, right = map(_marked, sides)
-            pairs.setdefault((left, right), left + right)  # Of equal ones subword-nmt takes the first.
+            left, right = map(_replace_end_of_word, sides)
+            pairs.setdefault((left, right), left + right)  # If a merge repeats, subword-nmt takes the first.
     made = dict.fromkeys(pairs.values())
     base = {side for pair in pairs for side in pair if side not in made}
     if placement == "apart":
         base.add(MARKER)
     for symbol in sorted(base):
         if len(symbol.removesuffix(MARKER).decode()) > 1:
-            raise ValueError(f"the symbol {symbol.replace(MARKER, b'</w>').decode()!r} is used before a code makes it")
+            shown = symbol.replace(MARKER, _END_OF_WORD.encode()).decode()
+            raise ValueError(f"the symbol {shown!r} is used before a merge makes it")
     alphabet = Alphabet("char", tuple(sorted(base)), _END_OF_WORD, placement)
     tokens = [*alphabet.symbols, *made]
     ids = {token: id_ for id_, token in enumerate(tokens)}
@@ -57,10 +71,11 @@ def read_subword_nmt(codes: str, special_tokens: SpecialTokens | None = None) ->
 
 
 def write_subword_nmt(model: Model) -> str:
-    """Returns the text of subword-nmt codes, version 0.1 where the marker stands apart and 0.2 where it is glued.
+    """Returns the text of a codes file, of the version that has the model's placement of the end-of-word marker.
 
     Raises:
-        NotExpressibleError: kind `byte`, another marker than `</w>`, a normalisation, or a symbol whose text holds it.
+        NotExpressibleError: The model is of kind `byte`, has another marker than `</w>` or a normalizer, or a symbol
+            holds `</w>` inside a word.
     """
     alphabet = model.alphabet
     if (
@@ -69,19 +84,21 @@ def write_subword_nmt(model: Model) -> str:
         or alphabet.end_of_word != _END_OF_WORD
     ):
         raise NotExpressibleError(
-            "subword-nmt codes are of kind char, cut words at blanks, normalise nothing, and mark ends with </w>"
+            "subword-nmt codes are of kind char, split text at white space, do not normalize it, and mark the end of a "
+            "word with </w>; this tokenizer does otherwise"
         )
     spelled = []
     for id_, token in enumerate(model.tokens):
         text = token.replace(MARKER, _END_OF_WORD.encode()).decode()
-        if _marked(text) != token and id_ in model.merges:
+        if _replace_end_of_word(text) != token and id_ in model.merges:
             raise NotExpressibleError(f"the symbol {text!r} holds </w> where no word ends")
         spelled.append(text)
-    version = next(version for version, placement in _CODES_VERSIONS.items() if placement == alphabet.placement)
+    version = next(v for v, placement in _PLACEMENT_OF_VERSION.items() if placement == alphabet.placement)
     return f"#version: {version}\n" + "".join(
         f"{spelled[left]} {spelled[right]}\n" for left, right, _ in model.merges.tolist()
     )
 
 
-def _marked(symbol: str) -> bytes:
+def _replace_end_of_word(symbol: str) -> bytes:
+    """Returns the bytes of a symbol, with `MARKER` in place of `</w>` at its end."""
     return symbol.removesuffix(_END_OF_WORD).encode() + MARKER if symbol.endswith(_END_OF_WORD) else symbol.encode()

@@ -1,4 +1,7 @@
-"""The `.tiktoken` file: a token in base64 and its rank, which is its id, on each line."""
+"""`.tiktoken` files: one token per line, as base64, with its rank, which is also its id.
+
+The file does not say how text is split into words, nor what the special tokens are; a reader is told both.
+"""
 
 import base64
 import binascii
@@ -19,38 +22,28 @@ def read_tiktoken(
     special_tokens: Mapping[str, int] | None = None,
     unicode: Normalization = "none",
 ) -> Model:
-    """Returns the model of a `.tiktoken` file: lines of a token in base64, a blank, and its rank, which is its id.
+    """Returns the model in the text of a `.tiktoken` file.
 
     Args:
-        pattern: how text is cut; the file does not say. A key of `PATTERNS` or a regular expression.
-        special_tokens: spelling -> id; ids between those of the file and these stay unused.
+        text: The file's text; a line is a token in base64, a space, and the token's rank.
+        pattern: How text is split into words: a key of `PATTERNS` or a regular expression.
+        special_tokens: Spelling -> id. Ids between those of the file and these have no token.
+        unicode: The Unicode normalization applied before splitting.
 
     Raises:
-        ValueError: a line that is not such a pair, a rank or token that is there twice, a byte that is missing, or a
-            special token whose id is taken.
+        ValueError: A line is malformed, a token or id occurs twice, a single byte is missing, or a special token has
+            the id or the spelling of another token.
     """
-    ranks: dict[bytes, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line:
-            continue
-        try:
-            spelled, rank = line.split(" ")
-            token, id_ = base64.b64decode(spelled, validate=True), int(rank)
-        except (ValueError, binascii.Error) as error:
-            raise ValueError(
-                f"line {number} is {line[:60]!r}; it should be a token in base64, a blank and a rank"
-            ) from error
-        if not token or id_ < 0 or token in ranks:
-            raise ValueError(f"line {number} is {line[:60]!r}: the token is empty or there twice, or the rank below 0")
-        ranks[token] = id_
+    ranks = _read_ranks(text)
     special = dict(special_tokens or {})
-    tokens = _order_by_id(
-        {**ranks, **{spelling.encode(): id_ for spelling, id_ in special.items()}}, len(ranks) + len(special)
-    )
+    ids = {**ranks, **{spelling.encode(): id_ for spelling, id_ in special.items()}}
+    if len(ids) != len(ranks) + len(special):
+        raise ValueError("a special token has the spelling of a token in the file")
     missing = [byte for byte in BYTE_ALPHABET.symbols if byte not in ranks]
+    tokens = _order_by_id(ids)
     if missing:
-        raise ValueError(f"the byte {missing[0]!r} is not among the tokens; texts with it could not be encoded")
-    # Every two tokens that spell a third are a merge.
+        raise ValueError(f"the file has no token for the byte {missing[0]!r}; texts that hold it could not be encoded")
+    # tiktoken merges any two tokens whose bytes together are a third.
     merges = [
         (ranks[token[:at]], ranks[token[at:]], id_)
         for token, id_ in sorted(ranks.items(), key=lambda item: item[1])
@@ -69,16 +62,47 @@ def read_tiktoken(
     )
 
 
+def _read_ranks(text: str) -> dict[bytes, int]:
+    """Returns token -> rank; empty lines are skipped."""
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line:
+            continue
+        try:
+            spelled, rank = line.split(" ")
+            token, id_ = base64.b64decode(spelled, validate=True), int(rank)
+        except (ValueError, binascii.Error) as error:
+            raise ValueError(
+                f"line {number} is {line[:60]!r}; it should be a token in base64, a space and a rank"
+            ) from error
+        if not token or id_ < 0 or token in ranks:
+            problem = "the token is empty" if not token else "the rank is below 0" if id_ < 0 else "the token repeats"
+            raise ValueError(f"line {number} is {line[:60]!r}: {problem}")
+        ranks[token] = id_
+    return ranks
+
+
+def _order_by_id(ids: Mapping[bytes, int]) -> list[bytes]:
+    """Returns the tokens by id, from id 0; an id without a token gets empty bytes."""
+    tokens = [b""] * (max(ids.values(), default=-1) + 1)
+    for token, id_ in ids.items():
+        if tokens[id_]:
+            raise ValueError(f"the id {id_} is given to {tokens[id_]!r} and to {token!r}")
+        tokens[id_] = token
+    return tokens
+
+
 def write_tiktoken(model: Model) -> str:
-    """Returns the text of a `.tiktoken` file; special tokens and the pattern are not in it.
+    """Returns the text of a `.tiktoken` file; special tokens and the pattern are left out, as the format has neither.
 
     Raises:
-        NotExpressibleError: the merges mean another thing as ranks.
+        NotExpressibleError: The model is of kind `char`, has added tokens that are not special, or would encode
+            differently when its ids are used as ranks.
     """
     if model.alphabet.kind != "byte":
-        raise NotExpressibleError("a .tiktoken file holds bytes, and this tokenizer is of kind char")
+        raise NotExpressibleError("a .tiktoken file holds tokens of bytes, but this tokenizer is of kind char")
     if any(not token.special for token in model.added_tokens):
-        raise NotExpressibleError("a .tiktoken file has no added tokens that are not special")
+        raise NotExpressibleError("a .tiktoken file cannot hold added tokens that are not special")
     if model.ranked_by == "merge":
         check_ranks_equal_merges(model)
     added = {token.id for token in model.added_tokens}
@@ -87,15 +111,3 @@ def write_tiktoken(model: Model) -> str:
         for id_, token in enumerate(model.tokens)
         if id_ not in added and token
     )
-
-
-def _order_by_id(ids: Mapping[bytes, int], expected: int) -> list[bytes]:
-    """Returns the tokens in the order of their ids; an id without a token is empty."""
-    tokens = [b""] * (max(ids.values(), default=-1) + 1)
-    for token, id_ in ids.items():
-        if tokens[id_]:
-            raise ValueError(f"the id {id_} is given to {tokens[id_]!r} and to {token!r}")
-        tokens[id_] = token
-    if len(ids) != expected:
-        raise ValueError("a special token is spelled like a token of the file")
-    return tokens

@@ -60,7 +60,7 @@ def test_tables_that_are_no_vocabulary_are_named(paths: dict[str, str]) -> None:
     vocab = Path(paths["tables"]) / "vocab.json"
     for content in (["a"], {"a": "b"}):
         vocab.write_text(json.dumps(content))
-        with pytest.raises(ValueError, match=r"tables: vocab\.json is not an object of tokens and their ids"):
+        with pytest.raises(ValueError, match=r"tables: vocab\.json is not a JSON object that maps tokens to ids"):
             read_tokenizer(paths["tables"], "gpt2")
     vocab.unlink()
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json: no such file"):
