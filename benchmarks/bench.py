@@ -72,8 +72,9 @@ def measure(contenders: list[Contender], rounds: int) -> None:
 
 def documents(corpus: list[str]) -> list[str]:
     """Returns the texts of a corpus given as files, or of the standard library's sources."""
-    from pipelines.reading.corpus import find_files, plan_tasks
     from pipelines.reading.documents import read_task
+    from pipelines.reading.source_files import find_files
+    from pipelines.reading.tasks import plan_tasks
     from pipelines.settings.corpus import Corpus
 
     settings = (

@@ -89,8 +89,9 @@ def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
     """Returns what job 1 passes from its workers on: the counts of each task, rows and Arrow bytes."""
     from bpe_core import PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
-    from pipelines.reading.corpus import find_files, plan_tasks
     from pipelines.reading.documents import read_task
+    from pipelines.reading.source_files import find_files
+    from pipelines.reading.tasks import plan_tasks
     from pipelines.settings.corpus import Corpus
 
     corpus = Corpus(files=tuple(files), on_invalid_utf8="replace")

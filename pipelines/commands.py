@@ -24,7 +24,7 @@ from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids
 from pipelines.checking.verify_shards import check_shards
 from pipelines.checking.verify_tokenizer import check_tokenizer
-from pipelines.reading.known_answers import known_answer_documents
+from pipelines.reading.formats.known_answers import known_answer_documents
 from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.outcome import Outcome
 from pipelines.settings.corpus import Corpus

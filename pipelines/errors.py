@@ -14,7 +14,7 @@ Besides these, a wrong setting is a plain `ValueError`, and a failing file syste
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipelines.reading.quarantine import BadRows
+    from pipelines.reading.formats.bad_rows import BadRows
 
 
 class BadInputError(ValueError):

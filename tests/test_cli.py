@@ -18,7 +18,7 @@ import yaml
 
 from bpe_core import Tokenizer
 from pipelines import cli, jobs
-from pipelines.reading.known_answers import known_answer_documents
+from pipelines.reading.formats.known_answers import known_answer_documents
 from pipelines.running.outcome import Outcome
 from pipelines.tokenizing.plan import Changes
 from pipelines.tokenizing.tokenize_corpus import TokenizingResult

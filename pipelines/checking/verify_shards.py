@@ -15,10 +15,11 @@ from bpe_core.kernels import Int64s
 from bpe_core.tokenizer import Tokenizer
 from pipelines.checking.check import Check, Status
 from pipelines.checking.row_checks import ROW_ARRAYS, ROW_CHECKS, Bools, RowGroup
-from pipelines.reading.corpus import FileSlice, SourceFile, find_files
 from pipelines.reading.documents import read_task
-from pipelines.reading.fingerprints import sha256
-from pipelines.reading.order import draw
+from pipelines.reading.fingerprints import compute_sha256
+from pipelines.reading.formats.raw_rows import FileSlice
+from pipelines.reading.random_order import draw
+from pipelines.reading.source_files import SourceFile, find_files
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.shards import Shards
 from pipelines.storage import files
@@ -158,7 +159,7 @@ def _check_checksums(output: _Output, tally: _Tally) -> Check:
 
 def _has_changed(output: _Output, shard: Mapping[str, Any]) -> bool:
     with files.open_raw(output.path(shard)) as file:
-        return sha256(file) != str(shard["sha256"])
+        return compute_sha256(file) != str(shard["sha256"])
 
 
 class _ReadShards:

@@ -24,7 +24,7 @@ from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids, num_shared
 from pipelines.reading.documents import read_corpus
-from pipelines.reading.known_answers import NEGATIVES, POSITIVES
+from pipelines.reading.formats.known_answers import NEGATIVES, POSITIVES
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Project

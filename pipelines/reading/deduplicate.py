@@ -1,13 +1,13 @@
-"""Which documents a corpus holds more than once: found by their hashes, task by task, before a job reads them.
+"""Exact deduplication: finds the documents that occur more than once, before a job reads them.
 
-Two documents are equal when the tokenizer cannot tell them apart: when their texts are the same bytes once they are
-normalised as its words are (`PreTokenizer.normalize`; by default not at all). The first one stays, in the order of
-files and rows, however these are divided into tasks. Documents without text are no duplicates of each other: they are
-left out anyway.
+Two documents are duplicates if the tokenizer cannot tell them apart: their texts are the same bytes after the
+pre-tokenizer's normalization (by default there is none). The first one stays, in the order of files and rows, no matter
+how the files are divided into tasks. Documents without text are not duplicates of each other; they are left out anyway.
 
-Each task's hashes are kept in a file of their own, sorted, 28 bytes a document. Parts of the range of hashes are then
-compared, each by one worker, who reads that part of every file. So nobody holds all hashes, the driver none of them,
-and a later run hashes new tasks only. A hash is 128 bits of BLAKE2b, so that equal hashes mean equal texts.
+Each task's hashes are kept in a file of their own, sorted, 28 bytes per document. Then the range of hashes is divided
+into parts. One worker compares one part, and reads only that part of every file. So no process holds all hashes, the
+driver holds none, and a later run hashes only new tasks. A hash is 128 bits of BLAKE2b, so equal hashes mean equal
+texts.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
-from pipelines.reading.corpus import Task
-from pipelines.reading.documents import Batch, read_task
+from pipelines.reading.documents import DocumentBatch, read_task
+from pipelines.reading.tasks import Task
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.run import Run
@@ -35,39 +35,43 @@ from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint
 from pipelines.storage.output_files import TEMPORARY_FOLDER
 
-_HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), ("file_slice", "<i4"), ("row", "<i8")])
-_PLACE = np.dtype([("file_slice", "<i4"), ("row", "<i8")])
-_LEFT_OUT = pa.schema([("source_file", pa.string()), ("source_row", pa.int64())])
-_PART_BYTES = 512 << 20
-"""Text, about, of which one worker compares the hashes: of documents of 250 bytes, 2 million, in some 200 MB."""
+_HASHED_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("file_slice", "<i4"), ("row", "<i8")])
+"""A document's hash, the index of its file slice in the task, and its row in the file."""
+_SLICE_ROW = np.dtype([("file_slice", "<i4"), ("row", "<i8")])
+_DUPLICATES_SCHEMA = pa.schema([("source_file", pa.string()), ("source_row", pa.int64())])
+_BYTES_PER_PART = 512 << 20
+"""The text whose hashes one worker compares, in bytes, approximately.
+
+With documents of 250 bytes, that is 2 million hashes, which take about 200 MB.
+"""
 
 
-class Hashes(NamedTuple):
-    """A task's file of hashes, and for each of the task's file slices the place of its file among all files."""
-
-    name: str
-    ranks: tuple[int, ...]
-
-
-class Duplicates(NamedTuple):
-    """What was found.
+class HashFile(NamedTuple):
+    """A task's file of hashes.
 
     Attributes:
-        by_file: how many documents of each file are left out; files without any are not named.
-        by_task: a fingerprint of what is left out of each task, see `LeftOut.fingerprint`.
+        name: of the file in the folder.
+        file_ranks: for each file slice of the task, the rank of its source file among all source files.
+    """
+
+    name: str
+    file_ranks: tuple[int, ...]
+
+
+class DuplicateSummary(NamedTuple):
+    """What `find_duplicates` found.
+
+    Attributes:
+        by_file: source file -> number of its documents that are left out; files without duplicates are not listed.
+        by_task: task -> `TaskDuplicates.fingerprint`.
     """
 
     by_file: dict[str, int]
     by_task: dict[str, str]
 
-    def content(self) -> dict[str, Any]:
-        """Returns how many documents there are, in all and by file, for a manifest."""
+    def to_json(self) -> dict[str, Any]:
+        """Returns the number of duplicates, in total and by file, for a manifest."""
         return {"documents": sum(self.by_file.values()), "by_file": self.by_file}
-
-
-def task_name(task: Task) -> str:
-    """Returns a name for a task without one: of the files and row groups that it reads."""
-    return fingerprint([[file_slice.path, file_slice.row_groups] for file_slice in task])[:32]
 
 
 def find_duplicates(
@@ -80,32 +84,39 @@ def find_duplicates(
     *,
     carry: Sequence[str] = (),
     beam_args: Sequence[str] = (),
-) -> Duplicates:
-    """Writes into `folder` which documents of each task are left out, for `LeftOut.read`.
+) -> DuplicateSummary:
+    """Writes into `folder` which documents of each task are left out, for `TaskDuplicates.read`.
+
+    Hashes that an earlier run left in `folder` are used again if the files, the settings and the tasks are the same.
 
     Args:
         tasks: by name.
-        fingerprints: of the tasks' files, by path; of equal documents, that in the first of these files stays. Hashes
-            that are in `folder` from an earlier run are used again when files, settings and tasks are the same.
-        carry: columns that the job reads beside the text: a row without them is no document in either place.
+        fingerprints: source file -> its fingerprint, for all files of the tasks. Of equal documents, the one in the
+            first of these files stays.
+        corpus: says how the files are read.
+        pre_tokenizer: normalizes the texts before they are compared.
+        folder: holds the hashes and the duplicates.
+        run: says how the pipeline runs.
+        carry: columns that the job carries along. A row without them is a bad row, here as in the job.
+        beam_args: Beam's own flags.
 
     Raises:
         PipelineError: see `read_task`.
     """
-    order = {path: rank for rank, path in enumerate(fingerprints)}
-    hashed = {
-        name: Hashes(
-            f"{name}-{_hashes_fingerprint(task, fingerprints, corpus, pre_tokenizer, carry)}.hashes",
-            tuple(order[file_slice.path] for file_slice in task),
+    ranks = {path: rank for rank, path in enumerate(fingerprints)}
+    hash_files = {
+        name: HashFile(
+            f"{name}-{_fingerprint_hashes(task, fingerprints, corpus, pre_tokenizer, carry)}.hashes",
+            tuple(ranks[file_slice.path] for file_slice in task),
         )
         for name, task in tasks.items()
     }
-    there = {m.path: m.num_bytes for m in files.match(files.join(folder, "*"))}
-    kept = {files.join(folder, hashes.name) for hashes in hashed.values()} & set(there)
-    files.delete(*(path for path in there if path not in kept))
-    missing = [name for name in tasks if files.join(folder, hashed[name].name) not in kept]
-    todo = [(hashed[name].name, tasks[name]) for name in missing]
-    num_parts = 1 + sum(file_slice.num_bytes for task in tasks.values() for file_slice in task) // _PART_BYTES
+    existing = {metadata.path for metadata in files.match(files.join(folder, "*"))}
+    usable = {files.join(folder, hash_file.name) for hash_file in hash_files.values()} & existing
+    files.delete(*(existing - usable))
+    missing = [name for name in tasks if files.join(folder, hash_files[name].name) not in usable]
+    todo = [(hash_files[name].name, tasks[name]) for name in missing]
+    num_parts = 1 + sum(file_slice.num_bytes for task in tasks.values() for file_slice in task) // _BYTES_PER_PART
     paths = {name: [file_slice.path for file_slice in task] for name, task in tasks.items()}
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -114,23 +125,23 @@ def find_duplicates(
             | "Tasks" >> beam.Create(todo)
             | "Spread" >> beam.Reshuffle()
             | "HashTasks" >> HashTasks(corpus, pre_tokenizer, folder, tuple(carry))
-            | "WhenAllAreHashed" >> beam.combiners.Count.Globally()
-            | "Parts" >> beam.FlatMap(lambda _, num_parts: range(num_parts), num_parts)
+            | "WaitForAllHashes" >> beam.combiners.Count.Globally()
+            | "ListParts" >> beam.FlatMap(lambda _, num_parts: range(num_parts), num_parts)
             | "SpreadParts" >> beam.Reshuffle()
-            | "CompareParts" >> beam.FlatMap(compare_part, num_parts, folder, hashed)
-            | "ByTask" >> beam.GroupByKey()
-            | "WriteLeftOut" >> beam.Map(_write_left_out, folder, paths)
+            | "CompareParts" >> beam.FlatMap(compare_part, num_parts, folder, hash_files)
+            | "GroupByTask" >> beam.GroupByKey()
+            | "WriteDuplicates" >> beam.Map(_write_duplicates, folder, paths)
         )
 
     run_pipeline(build, run, beam_args)
     by_file: Counter[str] = Counter()
     by_task = {}
     for name in tasks:
-        left_out = LeftOut.read(corpus, folder, name)
-        by_file.update({path: rows.size for path, rows in left_out.rows.items()})
-        by_task[name] = left_out.fingerprint
+        duplicates = TaskDuplicates.read(corpus, folder, name)
+        by_file.update({path: rows.size for path, rows in duplicates.rows.items()})
+        by_task[name] = duplicates.fingerprint
     files.delete(files.join(folder, TEMPORARY_FOLDER))
-    return Duplicates(dict(sorted(by_file.items())), by_task)
+    return DuplicateSummary(dict(sorted(by_file.items())), by_task)
 
 
 def delete_hashes(folder: str) -> None:
@@ -138,9 +149,10 @@ def delete_hashes(folder: str) -> None:
     files.delete(*(m.path for m in files.match(files.join(folder, "*.hashes"))))
 
 
-def _hashes_fingerprint(
+def _fingerprint_hashes(
     task: Task, fingerprints: Mapping[str, str], corpus: Corpus, pre_tokenizer: PreTokenizer, carry: Sequence[str]
 ) -> str:
+    """Returns a fingerprint of everything that a task's hashes depend on."""
     content = [
         [[asdict(file_slice), fingerprints[file_slice.path]] for file_slice in task],
         corpus.model_dump(mode="json", exclude={"files", "deduplicate", "weights", "weight_seed"}),
@@ -155,7 +167,7 @@ class HashTasks(beam.PTransform):
     """Hashes the documents of tasks into files.
 
     In:  `(file name, Task)`.
-    Out: the name of each file when it stands in the folder.
+    Out: the name of each file, after it was written to the folder.
     """
 
     corpus: Corpus
@@ -164,94 +176,105 @@ class HashTasks(beam.PTransform):
     carry: tuple[str, ...]
 
     def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
-        return tasks | beam.Map(_hash_task, self.corpus, self.pre_tokenizer, self.folder, self.carry).with_output_types(
-            str
-        )
+        hash_tasks = beam.Map(_hash_task, self.corpus, self.pre_tokenizer, self.folder, self.carry)
+        return tasks | hash_tasks.with_output_types(str)
 
 
 def _hash_task(
     named_task: tuple[str, Task], corpus: Corpus, pre_tokenizer: PreTokenizer, folder: str, carry: Sequence[str]
 ) -> str:
     name, task = named_task
-    slice_of = {file_slice.path: index for index, file_slice in enumerate(task)}
-    hashed = [np.empty(0, _HASHED)]
+    slice_indices = {file_slice.path: index for index, file_slice in enumerate(task)}
+    hashed = [np.empty(0, _HASHED_ROW)]
     for batch in read_task(task, corpus, Counter(), carry):
         hashes, has_text = _hash_texts(pre_tokenizer.normalize_batch(batch.texts))
-        found = np.empty(int(has_text.sum()), _HASHED)
+        found = np.empty(int(has_text.sum()), _HASHED_ROW)
         found["high"], found["low"] = hashes[has_text].T
-        found["file_slice"], found["row"] = slice_of[batch.path], batch.rows[has_text]
+        found["file_slice"], found["row"] = slice_indices[batch.path], batch.rows[has_text]
         hashed.append(found)
-    together = np.concatenate(hashed)
-    files.write_bytes(files.join(folder, name), together[np.lexsort((together["low"], together["high"]))].tobytes())
+    joined = np.concatenate(hashed)
+    files.write_bytes(files.join(folder, name), joined[np.lexsort((joined["low"], joined["high"]))].tobytes())
     return name
 
 
 def _hash_texts(texts: pa.LargeStringArray) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Returns a row of two numbers for each text, and which texts are not empty."""
+    """Returns the hashes, uint64 of shape (texts, 2), and a mask of the texts that are not empty."""
     raw = memoryview(texts.buffers()[2] or b"")
     starts = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1].tolist()
     digests = b"".join(hashlib.blake2b(raw[start:stop], digest_size=16).digest() for start, stop in pairwise(starts))
     return np.frombuffer(digests, "<u8").reshape(-1, 2), np.diff(starts) > 0
 
 
-def compare_part(part: int, num_parts: int, folder: str, hashed: Mapping[str, Hashes]) -> Iterator[tuple[str, bytes]]:
-    """Yields, for tasks with duplicates, the places of those whose hashes lie in one part of the range of hashes."""
+def compare_part(
+    part: int, num_parts: int, folder: str, hash_files: Mapping[str, HashFile]
+) -> Iterator[tuple[str, bytes]]:
+    """Yields the duplicates whose hashes lie in one part of the range of hashes.
+
+    Yields `(task, duplicates)` for each task that has some; the duplicates are the bytes of an array of `_SLICE_ROW`.
+    """
     low, high = (part << 64) // num_parts, ((part + 1) << 64) // num_parts
-    found = [_read_hashes(files.join(folder, hashes.name), low, high) for hashes in hashed.values()]
-    file_of = [np.array(hashes.ranks)[one["file_slice"]] for hashes, one in zip(hashed.values(), found, strict=True)]
-    task_of = np.repeat(np.arange(len(found)), [one.size for one in found])
-    together = np.concatenate([np.empty(0, _HASHED), *found])
-    keys = (together["row"], np.concatenate([np.empty(0, np.int64), *file_of]), together["low"], together["high"])
+    found = [_read_hashes(files.join(folder, hash_file.name), low, high) for hash_file in hash_files.values()]
+    file_ranks = [
+        np.array(hash_file.file_ranks)[rows["file_slice"]]
+        for hash_file, rows in zip(hash_files.values(), found, strict=True)
+    ]
+    task_of = np.repeat(np.arange(len(found)), [rows.size for rows in found])
+    joined = np.concatenate([np.empty(0, _HASHED_ROW), *found])
+    keys = (joined["row"], np.concatenate([np.empty(0, np.int64), *file_ranks]), joined["low"], joined["high"])
     order = np.lexsort(keys)
-    high_bits, low_bits = together["high"][order], together["low"][order]
+    high_bits, low_bits = joined["high"][order], joined["low"][order]
     later = order[1:][(high_bits[1:] == high_bits[:-1]) & (low_bits[1:] == low_bits[:-1])]
-    names = list(hashed)
+    names = list(hash_files)
     for index in np.unique(task_of[later]):
-        places = together[["file_slice", "row"]][later[task_of[later] == index]]
-        yield names[index], places.astype(_PLACE).tobytes()
+        duplicates = joined[["file_slice", "row"]][later[task_of[later] == index]]
+        yield names[index], duplicates.astype(_SLICE_ROW).tobytes()
 
 
 def _read_hashes(path: str, low: int, high: int) -> npt.NDArray[np.void]:
-    """Returns what a file of sorted hashes holds from `low` to `high` (exclusive)."""
-    size = int(files.match(path)[0].num_bytes) // _HASHED.itemsize
+    """Returns the rows of a file of sorted hashes whose high halves are in `range(low, high)`."""
+    size = int(files.match(path)[0].num_bytes) // _HASHED_ROW.itemsize
     with files.open_raw(path) as file:
         start, stop = (
-            bisect_left(range(size), bound, key=lambda index: _read_at(file, index, 1)["high"][0])
+            bisect_left(range(size), bound, key=lambda index: _read_hashed_rows(file, index, 1)["high"][0])
             if 0 < bound < 1 << 64
             else (size if bound else 0)
             for bound in (low, high)
         )
-        return _read_at(file, start, stop - start)
+        return _read_hashed_rows(file, start, stop - start)
 
 
-def _read_at(file: BinaryIO, index: int, number: int) -> npt.NDArray[np.void]:
-    file.seek(index * _HASHED.itemsize)
-    return np.frombuffer(file.read(number * _HASHED.itemsize), _HASHED)
+def _read_hashed_rows(file: BinaryIO, first: int, number: int) -> npt.NDArray[np.void]:
+    file.seek(first * _HASHED_ROW.itemsize)
+    return np.frombuffer(file.read(number * _HASHED_ROW.itemsize), _HASHED_ROW)
 
 
-def _write_left_out(found: tuple[str, Iterable[bytes]], folder: str, paths: Mapping[str, Sequence[str]]) -> None:
+def _write_duplicates(found: tuple[str, Iterable[bytes]], folder: str, paths: Mapping[str, Sequence[str]]) -> None:
     name, parts = found
-    places = np.sort(np.frombuffer(b"".join(parts), _PLACE), order=["file_slice", "row"])
-    columns = [pa.array(paths[name]).take(pa.array(places["file_slice"])), pa.array(places["row"])]
+    duplicates = np.sort(np.frombuffer(b"".join(parts), _SLICE_ROW), order=["file_slice", "row"])
+    columns = [pa.array(paths[name]).take(pa.array(duplicates["file_slice"])), pa.array(duplicates["row"])]
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=_LEFT_OUT), sink, compression="zstd")
-    files.write_bytes(_left_out_path(folder, name), sink.getvalue().to_pybytes())
+    pq.write_table(pa.table(columns, schema=_DUPLICATES_SCHEMA), sink, compression="zstd")
+    files.write_bytes(_duplicates_path(folder, name), sink.getvalue().to_pybytes())
 
 
-def _left_out_path(folder: str, name: str) -> str:
+def _duplicates_path(folder: str, name: str) -> str:
     return files.join(folder, f"{name}.parquet")
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """The documents of a task that are left out: their rows (int64, rising) by file."""
+class TaskDuplicates:
+    """The documents of one task that are left out as duplicates.
+
+    Attributes:
+        rows: source file -> their rows, int64 in ascending order.
+    """
 
     rows: Mapping[str, npt.NDArray[np.int64]]
 
     @classmethod
-    def read(cls, corpus: Corpus, folder: str, name: str) -> "LeftOut":
-        """Returns what `find_duplicates` wrote for a task; nothing is left out where the corpus does not ask for it."""
-        path = _left_out_path(folder, name)
+    def read(cls, corpus: Corpus, folder: str, name: str) -> "TaskDuplicates":
+        """Reads what `find_duplicates` wrote for a task; returns no duplicates if `corpus.deduplicate` is off."""
+        path = _duplicates_path(folder, name)
         if corpus.deduplicate == "off" or not files.exists(path):
             return cls({})
         with files.open_raw(path) as file:
@@ -261,11 +284,11 @@ class LeftOut:
 
     @property
     def fingerprint(self) -> str:
-        """Of files and rows; empty where nothing is left out. It tells whether a task that is done must be redone."""
+        """A fingerprint of files and rows, empty without duplicates; if it changes, a finished task is done again."""
         return fingerprint({path: rows.tolist() for path, rows in self.rows.items()}) if self.rows else ""
 
-    def filter(self, batches: Iterable[Batch], counts: Counter[str]) -> Iterator[Batch]:
-        """Yields batches without the documents that are left out, and counts those as `duplicate_documents`."""
+    def drop_from(self, batches: Iterable[DocumentBatch], counts: Counter[str]) -> Iterator[DocumentBatch]:
+        """Yields batches without the duplicates, and counts these as `duplicate_documents`."""
         for batch in batches:
             kept = ~np.isin(batch.rows, self.rows.get(batch.path, ()))
             if kept.all():

@@ -1,29 +1,36 @@
-"""The documents of a task: rows of files, checked, and given out in batches of text."""
+"""The documents of a task: rows of files, checked, and returned in batches of text."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bpe_core.kernels import Int64s
-from pipelines.reading.corpus import Task, find_files, plan_tasks
-from pipelines.reading.quarantine import BadRows, Quarantine
-from pipelines.reading.readers import BATCH_BYTES, RawRows, not_utf8, read_rows, too_long
+from pipelines.reading.formats.bad_rows import BadRows, describe_invalid_utf8, describe_too_long
+from pipelines.reading.formats.raw_rows import BATCH_BYTES, RawRows
+from pipelines.reading.formats.table import read_rows
+from pipelines.reading.quarantine import Quarantine
+from pipelines.reading.source_files import find_files
+from pipelines.reading.tasks import Task, plan_tasks
 from pipelines.settings.corpus import Corpus
 
+_Mask = npt.NDArray[np.bool_]
 
-class Batch(NamedTuple):
-    """Documents with text, in the order of the file.
+
+class DocumentBatch(NamedTuple):
+    """Documents with text, in the order of their file.
 
     Attributes:
-        texts: Arrow `large_string`, valid UTF-8, no nulls.
-        rows: int64, the row of each document in its file, from 0: rows of Parquet, lines of JSON or text.
-        carried: Arrow table as long as `texts` with the columns asked for.
-        source: the entry of `corpus.files` that the file was found by.
-        weight: how often the documents are to occur, see `repeat_by_weight`.
+        path: the file.
+        texts: Arrow `large_string`, valid UTF-8, without nulls.
+        rows: int64, the number of each document's row in its file, from 0: a row of Parquet, a line of JSON or text.
+        carried: Arrow table with the columns to carry along, one row per document.
+        source: the entry of `corpus.files` that matched the file.
+        weight: how often each document is to occur; see `repeat_by_weight`.
     """
 
     path: str
@@ -40,43 +47,48 @@ def read_task(
     counts: Counter[str],
     carry: Sequence[str] = (),
     quarantine: Quarantine | None = None,
-) -> Iterator[Batch]:
-    """Yields the documents of a task in batches of about 8 MiB of text; adds to `counts` what was met.
+) -> Iterator[DocumentBatch]:
+    """Yields the documents of a task in batches of about 8 MiB of text, and counts them.
 
-    Counts: `documents` (all rows), `null_documents` (left out), `skipped_documents` and `replaced_documents` (not
-    UTF-8, see `on_invalid_utf8`), `surrogate_documents` (JSON with lone surrogates, which become U+FFFD), `text_bytes`,
-    and what `Quarantine` counts. A part of a file that cannot be read is as many documents as the file says, or one.
+    Adds to `counts`: `documents` (all rows), `null_documents` (left out), `skipped_documents` and `replaced_documents`
+    (not UTF-8, see `corpus.on_invalid_utf8`), `surrogate_documents` (JSON with lone surrogates, replaced by U+FFFD),
+    `text_bytes`, and what `Quarantine` counts. A part of a file that cannot be read counts as many documents as the
+    file says it has, or one.
 
     Args:
-        quarantine: takes bad rows; if left out, they are counted only.
+        task: the file slices to read.
+        corpus: says where the text is and what to do with bad rows.
+        counts: receives the counts.
+        carry: columns to carry along.
+        quarantine: takes bad rows; if None, they are only counted.
 
     Raises:
-        BadInputError: the first bad row that the settings do not let pass, with its file and row.
-        ValueError: a column is not there.
+        BadInputError: a row is bad and the settings do not allow to leave it out; names its file and row.
+        ValueError: a column is missing.
     """
     quarantine = quarantine or Quarantine(corpus, counts)
     for file_slice in task:
         for raw in read_rows(file_slice, corpus, carry, counts):
             counts["documents"] += len(raw.texts) + sum(bad.num_documents for bad in raw.bad)
             bad = list(raw.bad)
-            rows, texts, carried = _checked(raw, file_slice.path, corpus, counts, bad)
-            quarantine.settle(bad)
+            rows, texts, carried = _check_rows(raw, file_slice.path, corpus, counts, bad)
+            quarantine.add(bad)
             sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
             counts["text_bytes"] += int(sizes.sum())
-            for start, stop in _runs(sizes):
+            for start, stop in _split_by_size(sizes):
                 size = stop - start
                 documents = (texts.slice(start, size), rows[start:stop], carried.slice(start, size))
-                yield Batch(file_slice.path, *documents, file_slice.source, file_slice.weight)
+                yield DocumentBatch(file_slice.path, *documents, file_slice.source, file_slice.weight)
 
 
-def read_corpus(corpus: Corpus) -> Iterator[Batch]:
-    """Yields all documents of a corpus, in this process; see `find_files` and `read_task`."""
+def read_corpus(corpus: Corpus) -> Iterator[DocumentBatch]:
+    """Yields all documents of a corpus, read in this process; see `find_files` and `read_task`."""
     for task in plan_tasks(find_files(corpus, with_fingerprints=False)):
         yield from read_task(task, corpus, Counter())
 
 
-def _runs(sizes: Int64s) -> Iterator[tuple[int, int]]:
-    """Cuts documents into runs of about `BATCH_BYTES`: a reader knows the average size of rows only."""
+def _split_by_size(sizes: Int64s) -> Iterator[tuple[int, int]]:
+    """Yields ranges of documents, each of about `BATCH_BYTES`; a reader only knows the average size of rows."""
     start = 0
     ends = np.cumsum(sizes)
     while start < sizes.size:
@@ -86,62 +98,64 @@ def _runs(sizes: Int64s) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _checked(
+def _check_rows(
     raw: RawRows, path: str, corpus: Corpus, counts: Counter[str], bad: list[BadRows]
 ) -> tuple[Int64s, pa.LargeStringArray, pa.Table]:
-    """Returns the good rows of a batch as text; adds the others to `bad`, or to `counts` where they are not listed."""
+    """Returns the good rows of a batch, decoded; adds the others to `bad`, or only to `counts` if they are skipped."""
     rows, texts, carried = raw.rows, raw.texts, raw.carried
     if texts.null_count:
         valid = texts.is_valid().to_numpy(zero_copy_only=False)
         if corpus.on_null == "skip":
             counts["null_documents"] += texts.null_count
         else:
-            bad += [BadRows(path, int(row), 1, "null", "there is no text") for row in rows[~valid]]
-        rows, texts, carried = _filtered(valid, rows, texts, carried)
+            bad += [BadRows(path, int(row), 1, "null", "the text is null") for row in rows[~valid]]
+        rows, texts, carried = _keep_rows(valid, rows, texts, carried)
     if corpus.max_document_bytes is not None:
         sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
         fits = sizes <= corpus.max_document_bytes
-        bad += [too_long(path, int(rows[at]), int(sizes[at]), texts[at].as_buffer(), corpus) for at in _false(fits)]
-        rows, texts, carried = _filtered(fits, rows, texts, carried)
-    decoded, carried, wrong = _decoded_rows(texts, carried)
-    if not wrong:
+        bad += [
+            describe_too_long(path, int(rows[at]), int(sizes[at]), texts[int(at)].as_buffer(), corpus)
+            for at in np.flatnonzero(~fits)
+        ]
+        rows, texts, carried = _keep_rows(fits, rows, texts, carried)
+    decoded, carried, errors = _decode_rows(texts, carried)
+    if not errors:
         return rows, decoded, carried
     if corpus.on_invalid_utf8 == "replace":
-        counts["replaced_documents"] += len(wrong)
+        counts["replaced_documents"] += len(errors)
         return rows, decoded, carried
     if corpus.on_invalid_utf8 == "skip":
-        counts["skipped_documents"] += len(wrong)
+        counts["skipped_documents"] += len(errors)
     else:
-        bad += [not_utf8(path, int(rows[index]), what, error) for index, (what, error) in wrong.items()]
+        bad += [describe_invalid_utf8(path, int(rows[index]), what, error) for index, (what, error) in errors.items()]
     kept = np.ones(len(rows), bool)
-    kept[list(wrong)] = False
-    return _filtered(kept, rows, decoded, carried)
+    kept[list(errors)] = False
+    return _keep_rows(kept, rows, decoded, carried)
 
 
-def _filtered(kept: np.ndarray, rows: Int64s, texts: pa.Array, carried: pa.Table) -> tuple[Int64s, pa.Array, pa.Table]:
-    chosen = pa.array(kept)
-    return (rows, texts, carried) if kept.all() else (rows[kept], texts.filter(chosen), carried.filter(chosen))
+def _keep_rows(kept: _Mask, rows: Int64s, texts: pa.Array, carried: pa.Table) -> tuple[Int64s, pa.Array, pa.Table]:
+    mask = pa.array(kept)
+    return (rows, texts, carried) if kept.all() else (rows[kept], texts.filter(mask), carried.filter(mask))
 
 
-def _false(mask: np.ndarray) -> list[int]:
-    return [int(at) for at in np.flatnonzero(~mask)]
+_DecodeErrors = dict[int, tuple[str, UnicodeDecodeError]]
+"""Index of a row in its batch -> what is not UTF-8 (the text or a column), and the error."""
 
 
-_Errors = dict[int, tuple[str, UnicodeDecodeError]]
-"""By the place of a row: in what, and where in it, there is no UTF-8."""
+def _decode_rows(texts: pa.LargeBinaryArray, carried: pa.Table) -> tuple[pa.LargeStringArray, pa.Table, _DecodeErrors]:
+    """Decodes texts and carried columns, with U+FFFD for invalid bytes.
 
-
-def _decoded_rows(texts: pa.LargeBinaryArray, carried: pa.Table) -> tuple[pa.LargeStringArray, pa.Table, _Errors]:
-    """Returns texts and carried columns as text, and the rows with bytes that are no UTF-8, the text's own first."""
-    decoded, errors = _decoded(texts)
-    wrong: _Errors = {index: ("the text", error) for index, error in errors.items()}
+    If the text and a carried value of a row are both invalid, the error is that of the text.
+    """
+    decoded, errors = _decode(texts)
+    wrong: _DecodeErrors = {index: ("the text", error) for index, error in errors.items()}
     for number, column in enumerate(carried.columns):
         if _holds_text(column.type):
-            values, errors = _decoded(column.combine_chunks().cast(pa.large_binary()))
+            values, errors = _decode(column.combine_chunks().cast(pa.large_binary()))
             if errors:
                 name = carried.column_names[number]
                 carried = carried.set_column(number, name, values)
-                wrong = {index: (f"the column {name!r}", error) for index, error in errors.items()} | wrong
+                wrong = {index: (f"column {name!r}", error) for index, error in errors.items()} | wrong
     return decoded, carried, wrong
 
 
@@ -150,8 +164,8 @@ def _holds_text(kind: pa.DataType) -> bool:
     return value in (pa.string(), pa.large_string(), pa.string_view())
 
 
-def _decoded(values: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, UnicodeDecodeError]]:
-    """Returns bytes as text, with U+FFFD for those that are no UTF-8, and the error of each place that holds such."""
+def _decode(values: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, UnicodeDecodeError]]:
+    """Returns values as text, with U+FFFD for bytes that are not UTF-8, and the error of each such value by index."""
     try:
         return values.cast(pa.large_string()), {}
     except pa.ArrowInvalid:

@@ -1,17 +1,17 @@
-"""What tells one state of a source file from another: its bytes, never its name or its times."""
+"""Fingerprints of source files, which change with a file's bytes but not with its name or times."""
 
 import hashlib
 from typing import BinaryIO, Literal
 
-How = Literal["whole", "sampled"]
+FingerprintMethod = Literal["whole", "sampled"]
 
 _BLOCK_BYTES = 1 << 17
-_SAMPLES = 64
-_SAMPLE_BYTES = 64 << 10
+_NUM_PIECES = 64
+_PIECE_BYTES = 64 << 10
 
 
-def sha256(file: BinaryIO) -> str:
-    """Returns the SHA-256 (hex) of all bytes of a file, as `sha256sum` gives it."""
+def compute_sha256(file: BinaryIO) -> str:
+    """Returns the SHA-256 of all bytes of a file in hex, as `sha256sum` prints it."""
     digest = hashlib.sha256()
     file.seek(0)
     while block := file.read(_BLOCK_BYTES):
@@ -19,21 +19,21 @@ def sha256(file: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def file_fingerprint(file: BinaryIO, num_bytes: int, how: How) -> str:
-    """Returns a SHA-256 (hex) of a file of `num_bytes`.
+def fingerprint_file(file: BinaryIO, num_bytes: int, method: FingerprintMethod) -> str:
+    """Returns the fingerprint of a file of `num_bytes` bytes, a SHA-256 in hex.
 
-    `whole` is that of all its bytes, and sees every change. `sampled` is for a corpus too
-    large to read at every run: of the size and of 64 pieces of 64 KiB from its first byte to its last, evenly spread,
-    with the whole footer of a Parquet file, which has the places, sizes and statistics of all columns. It does not see
-    a change that keeps the size and lies between the pieces.
+    `whole` hashes all bytes and detects every change. `sampled` is for a corpus that is too large to read on every run.
+    It hashes the size, 64 pieces of 64 KiB spread evenly from the first byte to the last, and the footer of a Parquet
+    file, which holds the position, size and statistics of every column. It misses a change that keeps the size and lies
+    between the pieces.
     """
-    if how == "whole":
-        return sha256(file)
-    digest = hashlib.sha256(f"{how} {num_bytes}\n".encode())
-    last = max(0, num_bytes - _SAMPLE_BYTES)
-    for start in sorted({last * n // (_SAMPLES - 1) for n in range(_SAMPLES)}):
+    if method == "whole":
+        return compute_sha256(file)
+    digest = hashlib.sha256(f"{method} {num_bytes}\n".encode())
+    last = max(0, num_bytes - _PIECE_BYTES)
+    for start in sorted({last * n // (_NUM_PIECES - 1) for n in range(_NUM_PIECES)}):
         file.seek(start)
-        digest.update(file.read(_SAMPLE_BYTES))
+        digest.update(file.read(_PIECE_BYTES))
     file.seek(max(0, num_bytes - 8))
     end = file.read(8)
     footer_bytes = int.from_bytes(end[:4], "little")

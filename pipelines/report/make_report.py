@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from bpe_core.encoding.model import symbol_pairs
 from bpe_core.merging.merges import learn_merges
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import find_files, plan_tasks
 from pipelines.reading.documents import read_task
+from pipelines.reading.source_files import find_files
+from pipelines.reading.tasks import plan_tasks
 from pipelines.report.figures import Figure, Material, TrainingData, make_figures
 from pipelines.report.page import render
 from pipelines.running.console import console

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from bpe_core.kernels import Int64s
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import SourceFile, carried_schema
+from pipelines.reading.source_files import SourceFile, find_carried_schema
 from pipelines.rows.packing import number_positions_and_segments
 from pipelines.rows.padding import make_labels, pad_rows
 from pipelines.settings.shards import Shards
@@ -210,4 +210,4 @@ def make_row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[So
         raise ValueError(
             f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with special_tokens"
         )
-    return RowFormat(settings, carried_schema(sources, settings.carry), pad_id)
+    return RowFormat(settings, find_carried_schema(sources, settings.carry), pad_id)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.documents import Batch
-from pipelines.reading.order import copy_numbers, draw
+from pipelines.reading.documents import DocumentBatch
+from pipelines.reading.random_order import draw, number_copies
 from pipelines.rows.columns import RowFormat, SegmentOrigins
 from pipelines.rows.splitting import SegmentSpans, add_begin_and_end_ids, split_documents
 from pipelines.settings.shards import Shards
@@ -28,7 +28,7 @@ def read_job_tokenizer(settings: Shards) -> Tokenizer:
 
 
 def make_segments(
-    batches: Iterable[Batch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
+    batches: Iterable[DocumentBatch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
 ) -> Iterator[pa.Table]:
     """Yields the segments of documents, one table for each batch, in the order of the documents.
 
@@ -53,7 +53,7 @@ def make_segments(
         yield _make_table(batch, encoded, row_format)
 
 
-def count_segment_lengths(batches: Iterable[Batch], tokenizer: Tokenizer, settings: Shards) -> Int64s:
+def count_segment_lengths(batches: Iterable[DocumentBatch], tokenizer: Tokenizer, settings: Shards) -> Int64s:
     """Returns the histogram of the documents' segment lengths: entry n is the number of segments of n tokens (int64).
 
     The last entry is that of the longest row.
@@ -73,7 +73,7 @@ class _EncodedDocuments(NamedTuple):
     spans: SegmentSpans
 
 
-def _encode_documents(batch: Batch, tokenizer: Tokenizer, settings: Shards) -> _EncodedDocuments:
+def _encode_documents(batch: DocumentBatch, tokenizer: Tokenizer, settings: Shards) -> _EncodedDocuments:
     try:
         encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
     except ValueError as error:
@@ -105,7 +105,7 @@ def _count_tokens(encoded: _EncodedDocuments, settings: Shards, counts: Counter[
         counts["dropped_tokens"] += int(lengths[excess > 0].sum())
 
 
-def _make_table(batch: Batch, encoded: _EncodedDocuments, row_format: RowFormat) -> pa.Table:
+def _make_table(batch: DocumentBatch, encoded: _EncodedDocuments, row_format: RowFormat) -> pa.Table:
     ids, starts, spans = encoded
     lengths = spans.stop - spans.start
     ends = np.cumsum(lengths)
@@ -121,7 +121,7 @@ def _make_table(batch: Batch, encoded: _EncodedDocuments, row_format: RowFormat)
     columns |= row_format.describe_segments(SegmentOrigins(batch.path, rows, spans.part))
     seed = row_format.settings.shuffle_seed
     if seed is not None:
-        copies = copy_numbers(batch.rows)[spans.document]
+        copies = number_copies(batch.rows)[spans.document]
         columns["_order"] = pa.array(draw(seed, "row", batch.path, rows, spans.part, copies))
     return pa.table(columns)
 

@@ -10,10 +10,11 @@ import apache_beam as beam
 import numpy as np
 
 from bpe_core.kernels import Int64s
-from pipelines.reading.corpus import SourceFile, Task, plan_tasks
-from pipelines.reading.deduplicate import LeftOut, find_duplicates, task_name
+from pipelines.reading.deduplicate import TaskDuplicates, find_duplicates
 from pipelines.reading.documents import read_task
-from pipelines.reading.mixing import repeat_by_weight
+from pipelines.reading.source_files import SourceFile
+from pipelines.reading.tasks import Task, name_task, plan_tasks
+from pipelines.reading.weights import repeat_by_weight
 from pipelines.rows.bucket_policies import USUAL_POLICIES, compute_padding_share, minimize_padding
 from pipelines.rows.segments import count_segment_lengths, read_job_tokenizer
 from pipelines.running.runners import run_pipeline
@@ -38,7 +39,7 @@ def choose_buckets(job: TokenizingJob, sources: Sequence[SourceFile], beam_args:
     tasks = plan_tasks(sources, settings.task_bytes)
     if job.corpus.deduplicate == "exact":
         find_duplicates(
-            {task_name(task): task for task in tasks},
+            {name_task(task): task for task in tasks},
             {source.path: source.fingerprint for source in sources},
             job.corpus,
             read_job_tokenizer(settings).pre_tokenizer,
@@ -92,7 +93,7 @@ class CountLengths(beam.PTransform):
     Out: one histogram (int64: entry n is the number of rows of n tokens), also if there are no tasks.
 
     Attributes:
-        duplicates_folder: where `find_duplicates` wrote the duplicates to leave out, by `task_name`.
+        duplicates_folder: where `find_duplicates` wrote the duplicates to leave out, by `name_task`.
     """
 
     corpus: Corpus
@@ -117,8 +118,8 @@ class _CountTaskLengths(beam.DoFn):
         self._tokenizer = read_job_tokenizer(self._settings)
 
     def process(self, task: Task) -> Iterator[Int64s]:
-        left_out = LeftOut.read(self._corpus, self._duplicates_folder, task_name(task))
-        batches = left_out.filter(read_task(task, self._corpus, Counter(), self._settings.carry), Counter())
+        left_out = TaskDuplicates.read(self._corpus, self._duplicates_folder, name_task(task))
+        batches = left_out.drop_from(read_task(task, self._corpus, Counter(), self._settings.carry), Counter())
         batches = repeat_by_weight(batches, self._corpus, Counter())
         yield count_segment_lengths(batches, self._tokenizer, self._settings)
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from pipelines.reading.corpus import Task
+from pipelines.reading.tasks import Task
 from pipelines.running.console import console
 from pipelines.settings.shards import Shards
 from pipelines.storage import files

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines.errors import PipelineError
-from pipelines.reading.deduplicate import Duplicates
-from pipelines.reading.mixing import sources_of
-from pipelines.reading.quarantine import check_limits, quarantine_summary
+from pipelines.reading.deduplicate import DuplicateSummary
+from pipelines.reading.quarantine import check_limits, summarize_quarantine
+from pipelines.reading.weights import split_source_counts
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock
@@ -25,7 +25,7 @@ def finish_output(
     output: str,
     plan: Plan,
     corpus: Corpus,
-    duplicates: Duplicates | None,
+    duplicates: DuplicateSummary | None,
     vocabulary: Mapping[str, int],
     lock: OutputLock,
 ) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def finish_output(
     ]
     delete_strays(output, plan.keys, (shard["path"] for shard in shards))
     token_counts = sum_token_counts(output, list(entries), vocabulary["size"])
-    totals, by_source = sources_of(counts, corpus)
+    totals, by_source = split_source_counts(counts, corpus)
     buckets = _sum_by_bucket(shards)
     manifest = {
         **{key: plan.content[key] for key in _PLAN_FIELDS_IN_MANIFEST if key in plan.content},
@@ -68,8 +68,8 @@ def finish_output(
         "versions": versions(),
         "counts": totals,
         **({"sources": by_source} if by_source else {}),
-        "quarantine": quarantine_summary(counts, quarantine_files),
-        "duplicates": duplicates.content() if duplicates else None,
+        "quarantine": summarize_quarantine(counts, quarantine_files),
+        "duplicates": duplicates.to_json() if duplicates else None,
         "buckets": buckets,
         "shards": shards,
     }

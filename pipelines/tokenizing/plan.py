@@ -18,7 +18,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pipelines.reading.corpus import FileSlice, SourceFile, Task, group_slices, slice_file
+from pipelines.reading.formats.raw_rows import FileSlice
+from pipelines.reading.source_files import SourceFile
+from pipelines.reading.tasks import Task, group_slices, slice_file
 from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.manifest import differences, fingerprint, read_or_damaged, write_json

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import Task
 from pipelines.reading.documents import read_task
+from pipelines.reading.tasks import Task
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.tokenizing.plan import Changes, Plan
 

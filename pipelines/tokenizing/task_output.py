@@ -59,7 +59,7 @@ class TaskOutput:
         Args:
             counts: the task's totals, for its entry.
             key: the fingerprint of everything that the shards depend on; `read_entries` compares it.
-            left_out: the fingerprint of the documents left out as duplicates; see `LeftOut.fingerprint`.
+            left_out: the fingerprint of the documents left out as duplicates; see `TaskDuplicates.fingerprint`.
             has_quarantine: whether bad rows were written to `quarantine_path`.
         """
         for shard in self._shards.values():

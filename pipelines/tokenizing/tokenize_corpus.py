@@ -9,8 +9,8 @@ import apache_beam as beam
 
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import SourceFile, find_files
-from pipelines.reading.deduplicate import Duplicates, find_duplicates
+from pipelines.reading.deduplicate import DuplicateSummary, find_duplicates
+from pipelines.reading.source_files import SourceFile, find_files
 from pipelines.rows.columns import RowFormat, make_row_format
 from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.console import console
@@ -164,7 +164,7 @@ def _select_row_settings(job: TokenizingJob, row_format: RowFormat) -> dict[str,
 
 def _find_corpus_duplicates(
     plan: Plan, job: TokenizingJob, tokenizer: Tokenizer, beam_args: Sequence[str]
-) -> Duplicates:
+) -> DuplicateSummary:
     """Returns the duplicates in all tasks, finished ones too: of a document in an old and a new file, the old stays."""
     with console.status("looking for duplicates"):
         return find_duplicates(

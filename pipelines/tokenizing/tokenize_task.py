@@ -7,12 +7,12 @@ import apache_beam as beam
 import pyarrow as pa
 
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import Task
-from pipelines.reading.deduplicate import LeftOut
-from pipelines.reading.documents import Batch, read_task
-from pipelines.reading.mixing import repeat_by_weight
-from pipelines.reading.order import shuffle_rows
+from pipelines.reading.deduplicate import TaskDuplicates
+from pipelines.reading.documents import DocumentBatch, read_task
 from pipelines.reading.quarantine import Quarantine
+from pipelines.reading.random_order import shuffle_rows
+from pipelines.reading.tasks import Task
+from pipelines.reading.weights import repeat_by_weight
 from pipelines.rows.buckets import group_by_bucket
 from pipelines.rows.columns import RowFormat
 from pipelines.rows.packing import pack_segments
@@ -65,9 +65,9 @@ def tokenize_task(
     counts: Counter[str] = Counter()
     with TaskOutput(settings.output, name, row_format) as output:
         with Quarantine(corpus, counts, output.quarantine_path) as quarantine:
-            left_out = LeftOut.read(corpus, files.join(settings.output, DUPLICATES_FOLDER), name)
+            left_out = TaskDuplicates.read(corpus, files.join(settings.output, DUPLICATES_FOLDER), name)
             documents = read_task(task, corpus, counts, settings.carry, quarantine)
-            batches = repeat_by_weight(left_out.filter(documents, counts), corpus, counts)
+            batches = repeat_by_weight(left_out.drop_from(documents, counts), corpus, counts)
             for bucket, rows in make_rows(batches, tokenizer, row_format, counts):
                 counts["rows"] += rows.num_rows
                 output.add(bucket, rows)
@@ -77,7 +77,7 @@ def tokenize_task(
 
 
 def make_rows(
-    batches: Iterable[Batch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
+    batches: Iterable[DocumentBatch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yields (bucket, unpadded rows) for documents: each segment in its bucket, or several segments packed into a row.
 

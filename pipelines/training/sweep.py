@@ -25,8 +25,9 @@ from bpe_core.measuring.evaluation import (
 )
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import SourceFile, carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
+from pipelines.reading.source_files import SourceFile, find_carried_schema, find_files
+from pipelines.reading.tasks import plan_tasks
 from pipelines.running.console import console
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import SweepJob
@@ -108,7 +109,7 @@ def _check_language_column(sources: Sequence[SourceFile], column: str | None) ->
     without = [source for source in sources if source.format == "text"]
     if without:
         raise ValueError(f"{without[0].path}: a text file has no column {column!r}. Remove sweep.language_column")
-    carried_schema(sources, [column])
+    find_carried_schema(sources, [column])
     if sources[0].format == "known-answers" and column != "lang":
         raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
 

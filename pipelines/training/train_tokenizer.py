@@ -8,9 +8,10 @@ from bpe_core.encoding.model import extend_model
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.corpus import SourceFile, Task, find_files, plan_tasks
-from pipelines.reading.deduplicate import delete_hashes, find_duplicates, task_name
-from pipelines.reading.fingerprints import sha256
+from pipelines.reading.deduplicate import delete_hashes, find_duplicates
+from pipelines.reading.fingerprints import compute_sha256
+from pipelines.reading.source_files import SourceFile, find_files
+from pipelines.reading.tasks import Task, name_task, plan_tasks
 from pipelines.running.console import console
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.jobs import TrainingJob
@@ -161,7 +162,7 @@ def _given_counts(pre_tokenizer: PreTokenizer, folder: str) -> dict[str, Any]:
 def _sha256(path: str) -> str:
     """Over the whole file: other counts of the same words may well take as many bytes."""
     with files.open_raw(path) as file:
-        return sha256(file)
+        return compute_sha256(file)
 
 
 def _to_json(pre_tokenizer: PreTokenizer) -> dict[str, Any]:
@@ -227,14 +228,14 @@ def _find_duplicates(
 ) -> dict[str, Any]:
     """Finds the duplicates for counting into `folder`, and returns what the manifest says of them."""
     fingerprints = {source.path: source.fingerprint for source in sources}
-    by_name = {task_name(task): task for task in tasks}
+    by_name = {name_task(task): task for task in tasks}
     duplicates_folder = files.join(folder, DUPLICATES_FOLDER)
     with console.status("looking for duplicates"):
         duplicates = find_duplicates(
             by_name, fingerprints, job.corpus, pre_tokenizer, duplicates_folder, job.run, beam_args=beam_args
         )
     delete_hashes(duplicates_folder)  # Word counts are made at once or not at all.
-    return duplicates.content()
+    return duplicates.to_json()
 
 
 def _merges_summary(merges: Merges) -> dict[str, Any]:

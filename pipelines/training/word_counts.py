@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WORD_COUNTS, WordCounter, partition_word_counts, sum_word_counts
-from pipelines.reading.corpus import Task
-from pipelines.reading.deduplicate import LeftOut, task_name
+from pipelines.reading.deduplicate import TaskDuplicates
 from pipelines.reading.documents import read_corpus, read_task
-from pipelines.reading.mixing import repeat_by_weight, sources_of
-from pipelines.reading.quarantine import Quarantine, check_limits, quarantine_summary
+from pipelines.reading.quarantine import Quarantine, check_limits, summarize_quarantine
+from pipelines.reading.tasks import Task, name_task
+from pipelines.reading.weights import repeat_by_weight, split_source_counts
 from pipelines.running.counters import report_counts
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
@@ -75,9 +75,9 @@ class _CountTask(beam.DoFn):
         counter = WordCounter(self._pre_tokenizer)
         temporary = files.join(self._folder, TEMPORARY_FOLDER, f"{uuid.uuid4().hex}-quarantine.parquet")
         with Quarantine(self._corpus, totals, temporary) as quarantine:
-            left_out = LeftOut.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), task_name(task))
+            left_out = TaskDuplicates.read(self._corpus, files.join(self._folder, DUPLICATES_FOLDER), name_task(task))
             documents = read_task(task, self._corpus, totals, quarantine=quarantine)
-            for batch in repeat_by_weight(left_out.filter(documents, totals), self._corpus, totals):
+            for batch in repeat_by_weight(left_out.drop_from(documents, totals), self._corpus, totals):
                 counter.add(batch.texts)
                 if len(counter) > _MOST_WORDS_HELD:
                     yield from self._partitions(counter)
@@ -194,12 +194,12 @@ def finish_word_counts(
     Raises:
         BadInputError: more documents were quarantined than the settings allow.
     """
-    totals, by_source = sources_of(read_json(files.join(folder, WORD_TOTALS)) or {}, corpus)
+    totals, by_source = split_source_counts(read_json(files.join(folder, WORD_TOTALS)) or {}, corpus)
     whole = {**identity, "totals": totals, **({"sources": by_source} if by_source else {})}
     names = [name for name in map(_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
     check_limits(Counter(totals), corpus)
     bad = [_name(metadata) for metadata in files.match(files.join(folder, QUARANTINE_FOLDER, "*.parquet"))]
-    quarantine = quarantine_summary(Counter(totals), [f"{QUARANTINE_FOLDER}/{name}" for name in bad])
+    quarantine = summarize_quarantine(Counter(totals), [f"{QUARANTINE_FOLDER}/{name}" for name in bad])
     write_json(
         files.join(folder, MANIFEST), {**whole, "quarantine": quarantine, "duplicates": duplicates, "files": names}
     )

@@ -18,8 +18,8 @@ from pipelines.checking import verify_tokenizer
 from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids
 from pipelines.checking.verify_tokenizer import check_tokenizer
-from pipelines.reading import corpus
-from pipelines.reading.fingerprints import How, file_fingerprint
+from pipelines.reading import source_files
+from pipelines.reading.fingerprints import FingerprintMethod, fingerprint_file
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
 from pipelines.training.train_tokenizer import train_tokenizer
@@ -102,11 +102,11 @@ def test_a_sound_tokenizer_passes_every_check(copy: Project) -> None:
 def test_the_corpus_is_hashed_once_to_train_again(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = []
 
-    def watched(file: BinaryIO, num_bytes: int, how: How) -> str:
+    def watched(file: BinaryIO, num_bytes: int, how: FingerprintMethod) -> str:
         hashed.append(num_bytes)
-        return file_fingerprint(file, num_bytes, how)
+        return fingerprint_file(file, num_bytes, how)
 
-    monkeypatch.setattr(corpus, "file_fingerprint", watched)
+    monkeypatch.setattr(source_files, "fingerprint_file", watched)
     assert failing(by_name(copy, positives=["low"])) == set()
     assert len(hashed) == 1
 

@@ -17,8 +17,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.reading.corpus import FileSlice, SourceFile, carried_schema, find_files, plan_tasks
-from pipelines.reading.documents import Batch, read_task
+from pipelines.reading.documents import DocumentBatch, read_task
+from pipelines.reading.formats.raw_rows import FileSlice
+from pipelines.reading.source_files import SourceFile, find_carried_schema, find_files
+from pipelines.reading.tasks import plan_tasks
 from pipelines.settings.corpus import Corpus
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
@@ -38,7 +40,7 @@ class Documents(NamedTuple):
 
 def batches_of(
     path: Path | str, counts: Counter[str], carry: Sequence[str] = (), task_bytes: int = 1 << 20, **options: Any
-) -> list[Batch]:
+) -> list[DocumentBatch]:
     corpus = Corpus(files=(str(path),), **options)
     tasks = plan_tasks(find_files(corpus), task_bytes)
     return [batch for task in tasks for batch in read_task(task, corpus, counts, carry)]
@@ -147,14 +149,18 @@ def test_a_column_whose_name_starts_alike_is_not_taken_for_the_text(tmp_path: Pa
 @pytest.mark.parametrize(
     ("columns", "text_column", "message"),
     [
-        ({"id": [1], "body": ["a"]}, "text", r"a\.parquet: there is no column 'text'; its columns are id, body\. Set"),
-        ({"a": [{"b": "x"}]}, "a.c", r"a\.parquet: there is no 'c' in 'a', which is struct<b: string>\. Set corpus"),
-        ({"a": ["x"]}, "a.b", r"a\.parquet: there is no 'b' in 'a', which is string\. Set corpus.text_column"),
-        ({"text": [1]}, "text", r"a\.parquet: the column 'text' is int64, and text is a string or binary column\. Set"),
+        ({"id": [1], "body": ["a"]}, "text", r"a\.parquet: no column 'text'; the columns are id, body\. Set"),
+        (
+            {"a": [{"b": "x"}]},
+            "a.c",
+            r"a\.parquet: column 'a' has type struct<b: string>, without a field 'c'\. Set",
+        ),
+        ({"a": ["x"]}, "a.b", r"a\.parquet: column 'a' has type string, without a field 'b'\. Set corpus.text_column"),
+        ({"text": [1]}, "text", r"a\.parquet: column 'text' has type int64, not a string or binary type\. Set"),
         (
             {"text": [["a"]]},
             "text",
-            r"a\.parquet: the column 'text' is list<.*>, and text is a string or binary column",
+            r"a\.parquet: column 'text' has type list<.*>, not a string or binary type",
         ),
     ],
 )
@@ -198,14 +204,14 @@ def test_the_row_of_invalid_utf8_is_counted_from_the_start_of_the_file(tmp_path:
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"not Parquet at all", b"PAR1\x15\x04PAR1"])
 def test_a_file_that_is_not_whole_parquet_is_named(tmp_path: Path, content: bytes) -> None:
     written(tmp_path / "a.parquet", content)
-    with pytest.raises(ValueError, match=rf"a\.parquet: not a whole Parquet file of {len(content)} bytes: "):
+    with pytest.raises(ValueError, match=rf"a\.parquet: not a complete Parquet file \({len(content)} bytes\): "):
         found(tmp_path, "a.parquet")
 
 
 def test_a_parquet_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", {"text": ["some text"] * 50})
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(ValueError, match=r"a\.parquet: not a whole Parquet file"):
+    with pytest.raises(ValueError, match=r"a\.parquet: not a complete Parquet file"):
         find_files(Corpus(files=(str(path),)))
 
 
@@ -276,14 +282,14 @@ def test_lone_surrogates_become_u_fffd_and_are_counted(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b'{"text": 1.5}', "'text' is 1.5, and text is a string"),
-        (b'{"text": ["a"]}', r"'text' is \[\"a\"\], and text is a string"),
+        (b'{"text": 1.5}', "'text' is 1.5, not a string"),
+        (b'{"text": ["a"]}', r"'text' is \[\"a\"\], not a string"),
         (b'{"text": "a"', r"not JSON: .*; the line starts with b'{\"text\": \"a\"'"),
         (b'{"text": "a"}{"text": "b"}', "not JSON: Extra data"),
         (b"[" * 100_000, r"not JSON: .*; the line starts with b'\[\["),
-        (b'{"txt": "a", "id": 1}', r"there is no 'text'; its keys are txt, id\. Set corpus.text_column"),
-        (b'["a"]', r"there is no 'text'; it holds \[\"a\"\]\. Set corpus.text_column"),
-        (b"null", r"there is no 'text'; it holds null\. Set corpus.text_column"),
+        (b'{"txt": "a", "id": 1}', r"no key 'text'; the keys are txt, id\. Set corpus.text_column"),
+        (b'["a"]', r"no key 'text'; the value is \[\"a\"\]\. Set corpus.text_column"),
+        (b"null", r"no key 'text'; the value is null\. Set corpus.text_column"),
     ],
 )
 def test_a_json_line_that_holds_no_text_is_named(tmp_path: Path, line: bytes, message: str) -> None:
@@ -297,7 +303,7 @@ def test_a_dotted_path_goes_into_json_and_a_null_parent_is_a_null_document(tmp_p
     path = written(tmp_path / "a.jsonl", lines.encode())
     counts = {"documents": 4, "null_documents": 2, "text_bytes": 2}
     assert read(path, text_column="a.b") == ([0, 2], ["x", "y"], {}, counts)
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 1: there is no 'a\.c'; its keys are b\."):
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 1: no key 'a\.c'; the keys are b\."):
         read(path, text_column="a.c")
 
 
@@ -305,7 +311,7 @@ def test_invalid_utf8_in_json_is_refused_with_its_line_replaced_or_skipped(tmp_p
     lines = [b'{"text": "a"}', b'{"text": "b\xff"}', b'{"text": "\xed\xa0\x80"}', b'{"text": "c"}']
     path = written(tmp_path / "a.jsonl", b"\n".join(lines))
     with pytest.raises(
-        ValueError, match=r"a\.jsonl, line 2: it is not UTF-8 \(invalid start byte at byte 11.*on_invalid_"
+        ValueError, match=r"a\.jsonl, line 2: the line is not UTF-8 \(invalid start byte at byte 11.*on_invalid_"
     ):
         read(path)
     assert read(path, on_invalid_utf8="replace") == (
@@ -369,7 +375,7 @@ def test_a_compressed_file_that_was_cut_off_is_named_wherever_that_was(tmp_path:
     assert read(written(tmp_path / f"whole.txt{suffix}", whole)).texts == [random_text.decode()]
     for end in (0, 1, 3, 9, 10, 30, len(whole) // 2, len(whole) - 8, len(whole) - 4, len(whole) - 1):
         path = written(tmp_path / f"cut.txt{suffix}", whole[:end])
-        message = "cannot be read to its end: Truncated" if end else "a compressed file of 0 bytes was cut off"
+        message = "the file is damaged or truncated: Truncated" if end else "a compressed file of 0 bytes is truncated"
         with pytest.raises(ValueError, match=rf"cut\.txt\{suffix}: {message}"):
             read(path)
 
@@ -377,7 +383,9 @@ def test_a_compressed_file_that_was_cut_off_is_named_wherever_that_was(tmp_path:
 @pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2"])
 def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path: Path, suffix: str) -> None:
     path = written(tmp_path / f"a.jsonl{suffix}", b'{"text": "plain"}')
-    with pytest.raises(ValueError, match=rf"a\.jsonl\{suffix}: cannot be read to its end: "):
+    with pytest.raises(
+        ValueError, match=rf"a\.jsonl\{suffix}: the file is damaged or truncated after 0 complete lines"
+    ):
         read(path)
 
 
@@ -408,11 +416,9 @@ def test_carried_values_of_json_are_text(tmp_path: Path) -> None:
 
 
 def test_carried_columns_that_are_not_there_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"a\.parquet: there is no column 'lang' to carry; its columns are text, id\. Set"
-    ):
+    with pytest.raises(ValueError, match=r"a\.parquet: no column 'lang' to carry; the columns are text, id\. Set"):
         read(parquet(tmp_path / "a.parquet", {"text": ["a"], "id": [1]}), ["id", "lang"])
-    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: there is no 'lang' to carry; its keys are text"):
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 2: no key 'lang' to carry; the keys are text"):
         read(written(tmp_path / "a.jsonl", b'{"text": "a", "lang": "en"}\n{"text": "b"}'), ["lang"])
     with pytest.raises(
         ValueError, match=r"a\.txt: a text file has no column 'lang' to carry\. Remove it from shards\.carry"
@@ -466,7 +472,7 @@ def test_a_pattern_that_matches_nothing_is_refused(tmp_path: Path, pattern: str)
 
 def test_a_file_whose_format_is_not_known_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "a.md", b"text")
-    with pytest.raises(ValueError, match=r"a\.md: its format does not follow from its name; set corpus\.format to"):
+    with pytest.raises(ValueError, match=r"a\.md: unknown file type; set corpus\.format to"):
         found(tmp_path, "*")
     assert read(tmp_path / "a.md", format="text").texts == ["text"]
 
@@ -497,7 +503,7 @@ def test_the_known_answers_are_a_corpus_without_files() -> None:
     [batch] = read_task(task, corpus, counts, ["lang"])
     assert counts["documents"] == len(batch.texts) == 648
     assert Counter(batch.carried["lang"].to_pylist()) == {"en": 484, "zh": 164}
-    with pytest.raises(ValueError, match="has only the column lang to carry"):
+    with pytest.raises(ValueError, match="has no column 'id' to carry, only 'lang'"):
         list(read_task(task, corpus, counts, ["id"]))
 
 
@@ -662,7 +668,7 @@ def test_every_whole_line_before_the_break_of_a_compressed_file_is_kept(tmp_path
 
 def test_the_case_of_a_name_does_not_matter(tmp_path: Path) -> None:
     assert read(written(tmp_path / "A.JSONL.GZ", gzip.compress(b'{"text": "a"}'))).texts == ["a"]
-    with pytest.raises(ValueError, match=r"B\.TXT\.BZ2: a compressed file of 0 bytes was cut off"):
+    with pytest.raises(ValueError, match=r"B\.TXT\.BZ2: a compressed file of 0 bytes is truncated"):
         read(written(tmp_path / "B.TXT.BZ2", b""))
 
 
@@ -670,9 +676,7 @@ def test_what_a_folder_passes_over_for_its_format_is_said(tmp_path: Path, caplog
     for name in ("a.txt", "b.jsonl.xz", "sub/c.csv", ".d.csv", "_e.csv", "_SUCCESS"):
         written(tmp_path / name, b"x")
     assert found(tmp_path, "") == ["a.txt"]
-    assert caplog.messages == [
-        f"{tmp_path}: passed over 2 files, from whose names no format follows; the first is {tmp_path}/b.jsonl.xz"
-    ]
+    assert caplog.messages == [f"{tmp_path}: skipped 2 files of unknown type, such as {tmp_path}/b.jsonl.xz"]
     caplog.clear()
     assert found(tmp_path, "", format="text") == ["a.txt", "b.jsonl.xz", "sub/c.csv"]
     assert caplog.messages == []
@@ -686,18 +690,18 @@ def test_files_of_an_output_are_no_corpus(tmp_path: Path, pattern: str) -> None:
     written(tmp_path / "outer.txt", b"a")
     assert len(find_files(corpus, outputs)) == 2
     written(tmp_path / "out" / "b.txt", b"b")
-    with pytest.raises(ValueError, match=r"corpus\.files: .*/out/b\.txt is matched, which is in shards\.output, "):
+    with pytest.raises(ValueError, match=r"corpus\.files: matches .*/out/b\.txt, which is in shards\.output \("):
         find_files(corpus, outputs)
 
 
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     twice = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"]), pa.array(["c"])], names=["text", "x", "x"])
     pq.write_table(twice, tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet: there are two columns 'x', and nobody can say which is meant"):
+    with pytest.raises(ValueError, match=r"a\.parquet: two columns are named 'x'; rename or remove"):
         read(tmp_path / "a.parquet", text_column="x")
     sources = find_files(Corpus(files=(str(tmp_path / "a.parquet"),)))
-    with pytest.raises(ValueError, match=r"a\.parquet: there are two columns 'x'"):
-        carried_schema(sources, ["x"])
+    with pytest.raises(ValueError, match=r"a\.parquet: two columns are named 'x'"):
+        find_carried_schema(sources, ["x"])
 
 
 def test_links_that_are_not_followed_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -710,7 +714,7 @@ def test_links_that_are_not_followed_are_named(tmp_path: Path, caplog: pytest.Lo
         caplog.clear()
         assert found(tmp_path, pattern) == ["in/a.txt", "in/file.txt"]
         assert sorted(caplog.messages) == [
-            f"{tmp_path}/in/{name}: passed over, a symbolic link to {target}; name what is meant in corpus.files"
+            f"{tmp_path}/in/{name}: skipped, a symbolic link to {target}; add the target to corpus.files to read it"
             for name, target in (("dead.txt", "nowhere"), ("folder", tmp_path / "other"))
         ]
     caplog.clear()
@@ -728,5 +732,5 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ['[\n {"text": "a"}\n]', '{\n "text": "a"\n}'])
 def test_json_over_many_lines_is_refused_as_that(tmp_path: Path, content: str) -> None:
-    with pytest.raises(ValueError, match="line 1: not JSON: a file holds one object on each line, not one over many"):
+    with pytest.raises(ValueError, match="line 1: not JSON: each line must hold one complete object"):
         read(written(tmp_path / "a.json", content.encode()))

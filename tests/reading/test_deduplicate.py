@@ -13,9 +13,10 @@ import yaml
 
 from bpe_core import PreTokenizer, Tokenizer
 from pipelines.reading import deduplicate
-from pipelines.reading.corpus import Task, find_files, plan_tasks
-from pipelines.reading.deduplicate import Duplicates, Hashes, LeftOut, compare_part, find_duplicates, task_name
+from pipelines.reading.deduplicate import DuplicateSummary, HashFile, TaskDuplicates, compare_part, find_duplicates
 from pipelines.reading.documents import read_task
+from pipelines.reading.source_files import find_files
+from pipelines.reading.tasks import Task, name_task, plan_tasks
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
 from pipelines.settings.project_file import load_project
@@ -66,10 +67,10 @@ def first_places(corpus: Path, pre_tokenizer: PreTokenizer = PLAIN) -> tuple[lis
 
 def find(
     corpus: Path, folder: Path, pre_tokenizer: PreTokenizer = PLAIN, workers: int = 1, task_bytes: int = 100
-) -> tuple[dict[str, Task], Duplicates]:
+) -> tuple[dict[str, Task], DuplicateSummary]:
     settings = Corpus(files=(str(corpus),), deduplicate="exact")
     sources = find_files(settings)
-    tasks = {task_name(task): task for task in plan_tasks(sources, task_bytes)}
+    tasks = {name_task(task): task for task in plan_tasks(sources, task_bytes)}
     fingerprints = {source.path: source.fingerprint for source in sources}
     return tasks, find_duplicates(tasks, fingerprints, settings, pre_tokenizer, str(folder), Run(workers=workers))
 
@@ -80,7 +81,9 @@ def kept_places(corpus: Path, tasks: dict[str, Task], folder: Path) -> list[tupl
     return [
         (batch.path, row)
         for name, task in tasks.items()
-        for batch in LeftOut.read(settings, str(folder), name).filter(read_task(task, settings, counts), counts)
+        for batch in TaskDuplicates.read(settings, str(folder), name).drop_from(
+            read_task(task, settings, counts), counts
+        )
         for row, text in zip(batch.rows.tolist(), batch.texts.to_pylist(), strict=True)
         if text
     ]
@@ -108,7 +111,7 @@ def test_the_first_in_file_and_row_order_stays(
     tasks, found = find(corpus, tmp_path, pre_tokenizer, task_bytes=task_bytes)
     assert kept_places(corpus, tasks, tmp_path) == kept
     assert found.by_file == left_out
-    assert found.content() == {"documents": left_out.total(), "by_file": dict(sorted(left_out.items()))}
+    assert found.to_json() == {"documents": left_out.total(), "by_file": dict(sorted(left_out.items()))}
 
 
 def test_how_files_are_divided_into_tasks_does_not_matter(corpus: Path, tmp_path: Path) -> None:
@@ -146,7 +149,7 @@ def test_parts_of_the_hashes_make_up_the_whole(corpus: Path, tmp_path: Path, num
     tasks, _ = find(corpus, tmp_path)
     order = sorted({file_slice.path for task in tasks.values() for file_slice in task})
     hashed = {
-        name: Hashes(
+        name: HashFile(
             next(tmp_path.glob(f"{name}-*.hashes")).name, tuple(order.index(file_slice.path) for file_slice in task)
         )
         for name, task in tasks.items()
@@ -156,7 +159,7 @@ def test_parts_of_the_hashes_make_up_the_whole(corpus: Path, tmp_path: Path, num
         found: dict[str, list[Any]] = {}
         for part in range(num_parts):
             for name, raw in compare_part(part, num_parts, str(tmp_path), hashed):
-                found.setdefault(name, []).extend(np.frombuffer(raw, deduplicate._PLACE).tolist())
+                found.setdefault(name, []).extend(np.frombuffer(raw, deduplicate._SLICE_ROW).tolist())
         return {name: sorted(found[name]) for name in sorted(found)}
 
     assert places(1)

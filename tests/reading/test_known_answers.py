@@ -12,7 +12,7 @@ import pytest
 from bpe_core import Tokenizer, count_words, learn_merges
 from bpe_core.encoding.model import make_pre_tokenizer
 from bpe_core.measuring.evaluation import compute_share_whole, compute_tokens_per_character
-from pipelines.reading.known_answers import NEGATIVES, POSITIVES, RARE_CHARACTERS, known_answer_documents
+from pipelines.reading.formats.known_answers import NEGATIVES, POSITIVES, RARE_CHARACTERS, known_answer_documents
 
 MERGE_COUNTS = [60, 120, 200, 300, 450, 600]
 
@@ -52,7 +52,7 @@ def test_both_languages_are_in_any_part_of_the_corpus() -> None:
 
 def test_the_documents_are_the_same_in_another_process() -> None:
     program = (
-        "import hashlib; from pipelines.reading.known_answers import known_answer_documents as documents; "
+        "import hashlib; from pipelines.reading.formats.known_answers import known_answer_documents as documents; "
         "print(hashlib.sha256(repr(list(documents())).encode()).hexdigest())"
     )
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"

@@ -17,9 +17,11 @@ import pytest
 from bpe_core.tokenizer import Tokenizer
 from pipelines.cli import main
 from pipelines.errors import BadInputError
-from pipelines.reading.corpus import carried_schema, find_files, plan_tasks
 from pipelines.reading.documents import read_task
-from pipelines.reading.quarantine import SCHEMA, BadRows, Quarantine, check_limits
+from pipelines.reading.formats.bad_rows import BadRows
+from pipelines.reading.quarantine import QUARANTINE_SCHEMA, Quarantine, check_limits
+from pipelines.reading.source_files import find_carried_schema, find_files
+from pipelines.reading.tasks import plan_tasks
 from pipelines.running.outcome import Outcome
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
@@ -153,7 +155,7 @@ def project(corpus: Path, tokenizer: Path, output: Path, workers: int = 1, **opt
 def listed(folder: Path) -> list[Listed]:
     """What a quarantine lists, by file and row; the whole folder is read as any reader of Parquet does it."""
     table = pq.read_table(folder)
-    assert table.schema.remove_metadata() == SCHEMA
+    assert table.schema.remove_metadata() == QUARANTINE_SCHEMA
     rows = [(Path(r["file"]).name, r["row"], r["rows"], r["reason"], r["value"]) for r in table.to_pylist()]
     assert all(table["detail"].to_pylist())
     return sorted(rows, key=lambda row: row[:2])
@@ -263,13 +265,13 @@ SETTING_OF = {
     "too_long": "on_long_document",
 }
 FIRST = {
-    "null": r"/a\.parquet, row 1: there is no text\. Set corpus\.on_null to quarantine",
+    "null": r"/a\.parquet, row 1: the text is null\. Set corpus\.on_null to quarantine",
     "invalid_utf8": r"/a\.parquet, row 2: the text is not UTF-8 .* Set corpus\.on_invalid_utf8 to replace, skip or qua",
-    "too_long": r"/a\.parquet, row 3: a document of 2,001 bytes, and corpus\.max_document_bytes is 2,000\. Set a larger"
-    r" corpus\.max_document_bytes, or set corpus\.on_long_document to quarantine",
-    "unreadable": r"/c\.parquet: not a whole Parquet file of \d+ bytes: .*\. Write it again or leave it out, or set "
-    r"corpus\.on_unreadable to quarantine",
-    "wrong_type": r"/e\.parquet: the column 'text' is int64, and text is a string or binary column\. Set "
+    "too_long": r"/a\.parquet, row 3: the document has 2,001 bytes; corpus\.max_document_bytes allows 2,000\. "
+    r"Raise corpus\.max_document_bytes, or set corpus\.on_long_document to quarantine",
+    "unreadable": r"/c\.parquet: not a complete Parquet file \(\d+ bytes\): .*\. Write it again or leave it out, or "
+    r"set corpus\.on_unreadable to quarantine",
+    "wrong_type": r"/e\.parquet: column 'text' has type int64, not a string or binary type\. Set "
     r"corpus\.text_column, or set corpus\.on_wrong_type to quarantine",
     "bad_json": r"/f\.jsonl, line 3: not JSON: .*no JSON'\. Set corpus\.on_bad_json to quarantine",
 }
@@ -302,13 +304,13 @@ def read(path: Path, carry: tuple[str, ...] = (), **options: Any) -> tuple[list[
 def test_of_several_bad_rows_the_first_in_the_file_is_named(tmp_path: Path) -> None:
     path = parquet(tmp_path / "a.parquet", {"text": strings([b"a", b"b" * 9, b"\xff", None])})
     everything: dict[str, Any] = {"on_null": "fail", "max_document_bytes": 8}
-    with pytest.raises(BadInputError, match=r"row 1: a document of 9 bytes"):
+    with pytest.raises(BadInputError, match=r"row 1: the document has 9 bytes"):
         read(path, **everything)
     with pytest.raises(BadInputError, match=r"row 2: the text is not UTF-8"):
         read(path, **{**everything, "on_long_document": "quarantine"})
     lines = tmp_path / "a.jsonl"
     lines.write_text('{"text": "a"}\n{"text": null}\nno JSON\n')
-    with pytest.raises(BadInputError, match=r"row 1: there is no text"):
+    with pytest.raises(BadInputError, match=r"row 1: the text is null"):
         read(lines, **everything)
 
 
@@ -361,7 +363,7 @@ def test_trouble_with_getting_at_a_file_is_not_taken_for_bad_input(
 def test_carried_text_that_is_not_utf8_is_treated_as_the_text_is(tmp_path: Path) -> None:
     columns = {"text": ["a", "b", "c"], "lang": strings([b"en", b"\xffn", None]), "n": [1, 2, 3]}
     path = parquet(tmp_path / "a.parquet", columns)
-    with pytest.raises(BadInputError, match=r"a\.parquet, row 1: the column 'lang' is not UTF-8 .* Set corpus\.on_inv"):
+    with pytest.raises(BadInputError, match=r"a\.parquet, row 1: column 'lang' is not UTF-8 .* Set corpus\.on_inv"):
         read(path, ("n", "lang"))
     assert read(path, ("n",))[0] == ["a", "b", "c"]
     assert read(path, ("lang",), on_invalid_utf8="skip")[0] == ["a", "c"]
@@ -398,12 +400,12 @@ def test_a_missing_column_is_an_error_whatever_is_set_and_wherever_it_is(tmp_pat
     options = {**QUARANTINE, "on_wrong_type": policy, "on_unreadable": policy}
     corpus = Corpus(files=(str(tmp_path),), **options)
     parquet(tmp_path / "c.parquet", {"text": ["x"], "id": [1]})
-    assert carried_schema(find_files(corpus), ["text"]) == pa.schema([("text", pa.string())])
-    message = r"c\.parquet: there is no column 'lang' to carry; its columns are text, id\. Set shards\.carry"
+    assert find_carried_schema(find_files(corpus), ["text"]) == pa.schema([("text", pa.string())])
+    message = r"c\.parquet: no column 'lang' to carry; the columns are text, id\. Set shards\.carry"
     with pytest.raises(ValueError, match=message):
-        carried_schema(find_files(corpus), ["lang"])
+        find_carried_schema(find_files(corpus), ["lang"])
     parquet(tmp_path / "d.parquet", {"txt": ["x"], "id": [1]})
-    with pytest.raises(ValueError, match=r"d\.parquet: there is no column 'text'; its columns are txt, id\. Set corp"):
+    with pytest.raises(ValueError, match=r"d\.parquet: no column 'text'; the columns are txt, id\. Set corp"):
         find_files(corpus)
 
 
@@ -411,17 +413,17 @@ def test_carried_types_are_those_of_the_first_file_that_can_be_read(tmp_path: Pa
     (tmp_path / "a.parquet").write_bytes(b"")
     parquet(tmp_path / "b.parquet", {"text": ["x"], "id": [1]})
     corpus = Corpus(files=(str(tmp_path),), **QUARANTINE)
-    assert carried_schema(find_files(corpus), ["id"]) == pa.schema([("id", pa.int64())])
+    assert find_carried_schema(find_files(corpus), ["id"]) == pa.schema([("id", pa.int64())])
     (tmp_path / "b.parquet").unlink()
-    assert carried_schema(find_files(corpus), ["id"]) == pa.schema([("id", pa.string())])
+    assert find_carried_schema(find_files(corpus), ["id"]) == pa.schema([("id", pa.string())])
 
 
 @pytest.mark.parametrize("job", [train_tokenizer, tokenize_corpus])
 @pytest.mark.parametrize(
     ("limit", "message"),
     [
-        ({"max_bad_documents": 2}, r"3 of \d documents are bad \(.*: null 3\), and corpus\.max_bad_documents is 2"),
-        ({"max_bad_share": 0.37}, r"3 of 8 documents are bad \(37\.50%: null 3\), and corpus\.max_bad_share is 0\.37"),
+        ({"max_bad_documents": 2}, r"3 of \d documents are bad \(.*: null 3\), but corpus\.max_bad_documents is 2"),
+        ({"max_bad_share": 0.37}, r"3 of 8 documents are bad \(37\.50%: null 3\), but corpus\.max_bad_share is 0\.37"),
     ],
 )
 def test_too_many_bad_documents_fail_either_job_and_a_higher_limit_takes_it_up_again(
@@ -447,8 +449,8 @@ def test_one_task_above_the_limit_stops_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n' + "no JSON\n" * 5)
     message = (
-        r"^3 of 6 documents are bad \(50\.00%: bad_json 3\), and corpus\.max_bad_documents is 2; the last is "
-        r".*a\.jsonl, line 4: not JSON: .*'no JSON'\. Correct the files, or set a higher limit$"
+        r"^3 of 6 documents are bad \(50\.00%: bad_json 3\), but corpus\.max_bad_documents is 2; the last is "
+        r".*a\.jsonl, line 4: not JSON: .*'no JSON'\. Correct the files, or raise the limit$"
     )
     with pytest.raises(BadInputError, match=message):
         read(path, on_bad_json="quarantine", max_bad_documents=2)
@@ -459,7 +461,7 @@ def test_limits_hold_exactly() -> None:
     counts = Counter(documents=10, quarantined_documents=2, quarantined_null=2)
     check_limits(counts, Corpus(files=("-",), max_bad_documents=2, max_bad_share=0.2))
     check_limits(Counter(), Corpus(files=("-",), max_bad_documents=0, max_bad_share=0.0))
-    with pytest.raises(BadInputError, match=r"2 of 10 documents are bad \(20\.00%: null 2\), and corpus"):
+    with pytest.raises(BadInputError, match=r"2 of 10 documents are bad \(20\.00%: null 2\), but corpus"):
         check_limits(counts, Corpus(files=("-",), max_bad_documents=1))
     with pytest.raises(BadInputError, match=r"corpus\.max_bad_share is 0\.19"):
         check_limits(counts, Corpus(files=("-",), max_bad_share=0.19))
@@ -471,7 +473,7 @@ def test_many_bad_rows_are_written_as_they_come(tmp_path: Path) -> None:
     with Quarantine(corpus, counts, str(tmp_path / "q.parquet")) as quarantine:
         for first in range(0, 40_000, 10_000):
             rows = range(first, first + 10_000)
-            quarantine.settle(BadRows("f", row, 1, "null", "é" * 500, b"v" * 100) for row in rows)
+            quarantine.add(BadRows("f", row, 1, "null", "é" * 500, b"v" * 100) for row in rows)
     table = pq.read_table(tmp_path / "q.parquet")
     assert table["row"].to_pylist() == list(range(40_000))
     assert set(table["detail"].to_pylist()) == {"é" * 400}
@@ -482,7 +484,7 @@ def test_many_bad_rows_are_written_as_they_come(tmp_path: Path) -> None:
 
 def test_without_bad_rows_there_is_no_file(tmp_path: Path) -> None:
     with Quarantine(Corpus(files=("-",)), Counter(), str(tmp_path / "q.parquet")) as quarantine:
-        quarantine.settle([])
+        quarantine.add([])
     assert not quarantine.has_file
     assert list(tmp_path.iterdir()) == []
 

@@ -20,7 +20,7 @@ from bpe_core import Tokenizer
 from bpe_core.encoding.added_tokens import SpecialInText
 from bpe_core.measuring.token_display import show_on_one_line
 from pipelines.cli import main
-from pipelines.reading import corpus
+from pipelines.reading import source_files
 from pipelines.report import charts
 
 pytest.importorskip("jinja2", reason="pip install tokenmill[report]")
@@ -241,7 +241,7 @@ def test_words_are_chosen_where_none_are_given(tmp_path: Path) -> None:
 def test_texts_of_the_corpus_are_shown_without_reading_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "file_fingerprint", lambda *_: pytest.fail("the corpus is hashed"))
+    monkeypatch.setattr(source_files, "fingerprint_file", lambda *_: pytest.fail("the corpus is hashed"))
     page = page_of(trained("byte", "gpt2", num_merges=20), tmp_path, samples=[])
     assert "corpus.txt, row 0" in page.read_text(encoding="utf-8")
 

@@ -21,7 +21,7 @@ from object_store import NotAvailable, ObjectStore, build
 
 from pipelines.cli import main
 from pipelines.loader import Batching, ShardBatches
-from pipelines.reading.corpus import find_files
+from pipelines.reading.source_files import find_files
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 from pipelines.storage.beam_files import BeamFiles

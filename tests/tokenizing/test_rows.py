@@ -14,8 +14,10 @@ import pytest
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines.loader import Batching, ShardBatches
-from pipelines.reading.corpus import FileSlice, SourceFile, Task, find_files, plan_tasks
-from pipelines.reading.order import copy_numbers, draw
+from pipelines.reading.formats.raw_rows import FileSlice
+from pipelines.reading.random_order import draw, number_copies
+from pipelines.reading.source_files import SourceFile, find_files
+from pipelines.reading.tasks import Task, plan_tasks
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
 from pipelines.settings.run import Run
@@ -330,8 +332,8 @@ def test_draws_are_fixed_and_even() -> None:
 
 
 def test_copies_of_a_row_are_numbered() -> None:
-    assert copy_numbers(np.array([0, 0, 3, 4, 4, 4])).tolist() == [0, 1, 0, 0, 1, 2]
-    assert copy_numbers(np.empty(0, np.int64)).tolist() == []
+    assert number_copies(np.array([0, 0, 3, 4, 4, 4])).tolist() == [0, 1, 0, 0, 1, 2]
+    assert number_copies(np.empty(0, np.int64)).tolist() == []
 
 
 # The mix of sources.

@@ -18,9 +18,10 @@ from bpe_core.measuring.evaluation import compute_tokens_per_character
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines import cli
-from pipelines.reading.corpus import Task, find_files
-from pipelines.reading.documents import Batch, read_task
-from pipelines.reading.known_answers import NEGATIVES, POSITIVES, known_answer_documents
+from pipelines.reading.documents import DocumentBatch, read_task
+from pipelines.reading.formats.known_answers import NEGATIVES, POSITIVES, known_answer_documents
+from pipelines.reading.source_files import find_files
+from pipelines.reading.tasks import Task
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
 from pipelines.settings.run import Run
@@ -391,7 +392,7 @@ def test_a_sample_holds_about_so_much_text_from_all_over_the_corpus(
     # Where the corpus is much larger than the sample, not all of it is read.
     read = []
 
-    def watched(task: Task, *others: Any) -> Iterator[Batch]:
+    def watched(task: Task, *others: Any) -> Iterator[DocumentBatch]:
         read.append(task)
         return read_task(task, *others)
 
@@ -419,7 +420,7 @@ def test_a_sample_without_words_is_refused(tmp_path: Path, corpus: Path) -> None
 
 
 def test_a_language_column_that_is_not_there_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no column 'language' .*its columns are lang, text"):
+    with pytest.raises(ValueError, match=r"no column 'language' .*the columns are lang, text"):
         sweep(project(corpus, tmp_path / "out", language_column="language"))
     with pytest.raises(ValueError, match=r"no column 'x'\. Set sweep\.language_column to lang"):
         sweep(known_answers(tmp_path / "out", language_column="x"))

@@ -8,8 +8,9 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
-from pipelines.reading.corpus import find_files, plan_tasks
-from pipelines.reading.deduplicate import find_duplicates, task_name
+from pipelines.reading.deduplicate import find_duplicates
+from pipelines.reading.source_files import find_files
+from pipelines.reading.tasks import name_task, plan_tasks
 from pipelines.running.counters import COUNTER_NAMES, COUNTER_NAMESPACE, report_counts
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.run import Run
@@ -25,7 +26,7 @@ def test_beam_counters_show_what_was_read_and_left_out(tmp_path: Path) -> None:
     sources = find_files(corpus)
     tasks = plan_tasks(sources, task_bytes=1)
     find_duplicates(
-        {task_name(task): task for task in tasks},
+        {name_task(task): task for task in tasks},
         {source.path: source.fingerprint for source in sources},
         corpus,
         pre_tokenizer,

@@ -1,15 +1,22 @@
-"""A synthetic bilingual corpus whose right answers are known, because they are planted.
+"""The known-answers corpus: synthetic bilingual documents with planted words, made in memory.
 
-Frequent words (`POSITIVES`) that a good vocabulary holds whole, rare long words (`NEGATIVES`) that it leaves in pieces,
-and characters as rare. Chinese documents are written with a blank between words.
+A good vocabulary has one token for each frequent planted word (`POSITIVES`), and several tokens for each rare long word
+(`NEGATIVES`). Chinese documents have a space between words.
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from pipelines.reading.formats.raw_rows import FileSlice, RawRows, make_batches
+from pipelines.settings.corpus import Corpus
+
 POSITIVES = ("模型", "训练", "语言", "词表", "分词", "token", "model", "data")
+"""Frequent words, which should be one token."""
 NEGATIVES = ("quixotism", "xylophone", "flibbertigibbet")
+"""Rare words, which should be several tokens."""
 RARE_CHARACTERS = ("齉", "彧", "鑫")
+"""Characters as rare as `NEGATIVES`."""
 
 NUM_ENGLISH, NUM_CHINESE = 484, 164
 _NUM_DOCUMENTS = NUM_ENGLISH + NUM_CHINESE
@@ -32,25 +39,38 @@ _CHINESE = (
     "提高 减少 选择 保留 大小 短语 天空 河流 城市 花园 老师 学生"
 ).split()
 
-# Each rare word or character stands in so many documents.
 _RARE_DOCUMENTS = 3
+"""How many documents each rare word or character appears in."""
 
 
 def known_answer_documents() -> Iterator[tuple[str, str]]:
-    """Yields (language, text) for 648 documents, 484 English and 164 Chinese; the same ones every time."""
+    """Yields `(language, text)` of 648 documents, 484 English and 164 Chinese, the same ones every time."""
     chance = random.Random(20261130)
     planted = [word for word in (*NEGATIVES, *RARE_CHARACTERS) for _ in range(_RARE_DOCUMENTS)]
     for number in range(_NUM_DOCUMENTS):
-        # Spread evenly, so that both languages are in any part of the corpus.
+        # The languages alternate evenly, so any part of the corpus has both.
         chinese = (number + 1) * NUM_CHINESE // _NUM_DOCUMENTS > number * NUM_CHINESE // _NUM_DOCUMENTS
-        words = _sentence(chance, _CHINESE if chinese else _ENGLISH, POSITIVES[:5] if chinese else POSITIVES[5:])
+        words = _make_sentence(chance, _CHINESE if chinese else _ENGLISH, POSITIVES[:5] if chinese else POSITIVES[5:])
         if number % 36 == 0 and planted:
             words.append(planted.pop(0))
         yield ("zh" if chinese else "en"), " ".join(words)
 
 
-def _sentence(chance: random.Random, common: Sequence[str], positives: Sequence[str]) -> list[str]:
+def _make_sentence(chance: random.Random, common: Sequence[str], positives: Sequence[str]) -> list[str]:
     words = [common[int(len(common) * chance.random() ** 2)] for _ in range(9 + int(6 * chance.random()))]
     for word in positives:
         words.insert(int(len(words) * chance.random()), word)
     return words
+
+
+def read_known_answers(
+    file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
+) -> Iterator[RawRows]:
+    """Yields the documents of the corpus, with their language in the column `lang`; see `Reader`."""
+    unknown = [name for name in carry if name != "lang"]
+    if unknown:
+        raise ValueError(
+            f"the known-answers corpus has no column {unknown[0]!r} to carry, only 'lang'. Set shards.carry"
+        )
+    documents = ((n, text.encode(), [lang] * len(carry)) for n, (lang, text) in enumerate(known_answer_documents()))
+    yield from make_batches(documents, carry)

@@ -1,0 +1,118 @@
+"""Reads JSON lines: each line is one document, an object that holds the text under a key."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
+from pipelines.reading.formats.bad_rows import MAX_VALUE_BYTES, BadRows, Reason, describe_invalid_utf8
+from pipelines.reading.formats.compressed import read_lines
+from pipelines.reading.formats.raw_rows import FileSlice, RawRow, RawRows, make_batches
+from pipelines.settings.corpus import Corpus
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_SHOWN = 60
+"""How much of a bad line or value a message shows, in bytes or characters."""
+
+
+def read_jsonl(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
+    """Yields the documents of a file of JSON lines; see `Reader`.
+
+    JSON must be decoded to be read, so `corpus.on_invalid_utf8` is applied here. Adds to `counts` the documents that it
+    skips or repairs, and those with lone surrogates.
+    """
+    yield from make_batches(_read_records(file_slice, corpus, carry, counts), carry)
+
+
+def _read_records(
+    file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
+) -> Iterator[RawRow | BadRows]:
+    for number, line in read_lines(file_slice):
+        line = line.removeprefix(_BYTE_ORDER_MARK)  # Not only in the first line: files may have been concatenated.
+        if not line.strip():
+            continue
+        where = f"{file_slice.path}, line {number + 1}"
+        try:
+            decoded = line.decode()
+        except UnicodeDecodeError as error:
+            if corpus.on_invalid_utf8 == "skip":
+                counts.update(documents=1, skipped_documents=1)
+                continue
+            if corpus.on_invalid_utf8 != "replace":
+                yield describe_invalid_utf8(file_slice.path, number, "the line", error, where)
+                continue
+            counts["replaced_documents"] += 1
+            decoded = line.decode(errors="replace")
+        try:
+            record = _parse(decoded)
+            text = _find_text(record, corpus.text_column)
+            values = [_to_text(value) for value in _find_carried(record, carry)]
+        except _BadJsonError as error:
+            start = line[:MAX_VALUE_BYTES]
+            yield BadRows(file_slice.path, number, 1, error.reason, str(error), start, where, error.remedy)
+        else:
+            yield number, _encode_text(text, counts), values
+
+
+class _BadJsonError(Exception):
+    """A line of JSON cannot be used; the message says why."""
+
+    def __init__(self, reason: Reason, detail: str, remedy: str = "") -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.remedy = remedy
+
+
+def _parse(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        start = line.encode()[:_MAX_SHOWN]
+        spans_lines = line.strip() in ("[", "{")
+        why = "each line must hold one complete object" if spans_lines else error
+        raise _BadJsonError("bad_json", f"not JSON: {why}; the line starts with {start!r}") from error
+
+
+def _find_text(record: Any, column: str) -> str | None:
+    """Returns the text at a key or a dotted path of keys; None if it, or an object on the path, is null."""
+    value = record
+    for key in [column] if isinstance(record, dict) and column in record else column.split("."):
+        if value is None and record is not None:
+            return None
+        if not isinstance(value, dict) or key not in value:
+            found = _list_keys(value) if isinstance(value, dict) else f"the value is {json.dumps(value)[:_MAX_SHOWN]}"
+            raise _BadJsonError("bad_json", f"no key {column!r}; {found}", "Set corpus.text_column")
+        value = value[key]
+    if value is not None and not isinstance(value, str):
+        raise _BadJsonError("wrong_type", f"{column!r} is {json.dumps(value)[:_MAX_SHOWN]}, not a string")
+    return value
+
+
+def _find_carried(record: dict[str, Any], carry: Sequence[str]) -> list[Any]:
+    missing = [name for name in carry if name not in record]
+    if missing:
+        raise _BadJsonError("bad_json", f"no key {missing[0]!r} to carry; {_list_keys(record)}", "Set shards.carry")
+    return [record[name] for name in carry]
+
+
+def _list_keys(record: dict[str, Any]) -> str:
+    return f"the keys are {repair_surrogates(', '.join(record))}"
+
+
+def _encode_text(text: str | None, counts: Counter[str]) -> bytes | None:
+    """Returns a text as UTF-8, with U+FFFD for lone surrogates."""
+    if text is None:
+        return None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        counts["surrogate_documents"] += 1
+        return repair_surrogates(text).encode()
+
+
+def _to_text(value: Any) -> str | None:
+    """Returns a carried JSON value as text: a string as it is, anything else as JSON."""
+    if value is None:
+        return None
+    return repair_surrogates(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=True)

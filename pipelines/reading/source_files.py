@@ -1,0 +1,244 @@
+"""Which files a corpus consists of: files, globs and folders, with what is known of each file before it is read."""
+
+import hashlib
+import logging
+import os.path
+import re
+import sysconfig
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.errors import BadInputError
+from pipelines.reading.fingerprints import fingerprint_file
+from pipelines.reading.formats.known_answers import known_answer_documents
+from pipelines.reading.formats.parquet import check_carried_columns
+from pipelines.reading.formats.raw_rows import FileContents
+from pipelines.reading.formats.table import FORMATS, find_format
+from pipelines.settings.corpus import Corpus
+from pipelines.storage import files
+from pipelines.storage.local_files import StoredFile
+
+_INSPECTING_THREADS = 16
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file of the corpus.
+
+    Attributes:
+        format: a key of `formats.table.FORMATS`.
+        fingerprint: a SHA-256 in hex, see `fingerprint_file`; empty if it was not asked for.
+        row_groups: (rows, bytes of text before compression) of each row group of a Parquet file; None if the file must
+            be read as a whole.
+        schema: the columns of a Parquet file.
+        is_readable: False if the file is damaged or has no text, and the settings allow that. The task that reads it
+            puts it in quarantine.
+        source: the entry of `corpus.files` that matched the file.
+        weight: how often each document occurs.
+    """
+
+    path: str
+    format: str
+    num_bytes: int
+    fingerprint: str
+    row_groups: tuple[tuple[int, int], ...] | None = None
+    schema: pa.Schema | None = None
+    is_readable: bool = True
+    source: str = ""
+    weight: float = 1.0
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the rows made from this file depend on, as JSON content for a plan."""
+        facts = {"bytes": self.num_bytes, "fingerprint": self.fingerprint}
+        return facts if self.weight == 1 else {**facts, "weight": self.weight}
+
+
+def find_files(
+    corpus: Corpus, outputs: Mapping[str, str] | None = None, *, with_fingerprints: bool = True
+) -> list[SourceFile]:
+    """Returns the files of a corpus, sorted by path, each once.
+
+    Like Spark and Hive, it skips files and folders whose names start with `.` or `_`, both below folders and in globs,
+    unless the glob spells that out.
+
+    Args:
+        corpus: names the files.
+        outputs: setting -> folder; no file of the corpus may be in one of these folders.
+        with_fingerprints: whether to compute fingerprints, which reads every file once. Only a manifest needs them.
+
+    Raises:
+        FileNotFoundError: a file, glob or folder matches nothing.
+        ValueError: a file is in an output folder, its format is unknown, or a Parquet file has no text column. Also if
+            a Parquet file is damaged or its text column has a wrong type, unless the settings allow that.
+    """
+    if corpus.sample == "known-answers":
+        return [_make_known_answers_file()]
+    found = _match_all(corpus)
+    _refuse_outputs([metadata.path for metadata, _ in found], outputs or {})
+    weights = dict(zip(corpus.files, corpus.weights, strict=False))
+    with ThreadPoolExecutor(_INSPECTING_THREADS) as threads:
+        inspected = threads.map(lambda entry: _inspect(entry[0], corpus, with_fingerprints), found)
+        return [
+            replace(file, source=source, weight=weights.get(source, 1.0))
+            for file, (_, source) in zip(inspected, found, strict=True)
+        ]
+
+
+def _make_known_answers_file() -> SourceFile:
+    texts = [text for _, text in known_answer_documents()]
+    num_bytes = sum(len(text.encode()) for text in texts)
+    fingerprint = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return SourceFile("known-answers", "known-answers", num_bytes, fingerprint)
+
+
+def _match_all(corpus: Corpus) -> list[tuple[StoredFile, str]]:
+    """Returns each file of the corpus with the first entry of `corpus.files` that matches it, sorted by path."""
+    found: dict[str, tuple[StoredFile, str]] = {}
+    weights = dict(zip(corpus.files, corpus.weights, strict=False))
+    for pattern in corpus.files or (sysconfig.get_paths()["stdlib"],):
+        matched = _match_pattern(pattern, corpus)
+        _warn_about_links(pattern)
+        if not matched:
+            raise FileNotFoundError(
+                f"corpus.files: nothing matches {pattern!r}; give a file, a glob or a folder of files"
+            )
+        for metadata in matched:
+            _, first = found.setdefault(_identify(metadata.path), (metadata, pattern))
+            if weights.get(first) != weights.get(pattern):
+                raise ValueError(
+                    f"corpus.files: {metadata.path} is matched by {first!r} with weight {weights[first]} and by "
+                    f"{pattern!r} with weight {weights[pattern]}; make one of the two narrower"
+                )
+    if corpus.sample == "python-stdlib":
+        found = {path: m for path, m in found.items() if path.endswith(".py") and "site-packages" not in path}
+    return sorted(found.values(), key=lambda metadata_source: metadata_source[0].path)
+
+
+def _match_pattern(pattern: str, corpus: Corpus) -> list[StoredFile]:
+    """Returns the files that one entry of `corpus.files` matches: a glob, a folder or a file."""
+    if any(mark in pattern for mark in "*?["):
+        found = [m for m in files.match(pattern) if not _is_hidden_match(m.path, pattern)]
+        if found or "[" not in pattern:
+            return found
+    below = _keep_prefixed(files.match(files.join(_replace_brackets(pattern), "**")), f"{pattern.rstrip('/')}/")
+    if below:
+        data = [m for m in below if _is_data(m.path, pattern, corpus)]
+        others = [m.path for m in below if _has_unknown_type(m.path, pattern, corpus)]
+        if others:
+            count = "1 file" if len(others) == 1 else f"{len(others):,} files"
+            _logger.warning("%s: skipped %s of unknown type, such as %s", pattern, count, others[0])
+        return data
+    matched = _keep_prefixed(files.match(_replace_brackets(pattern)), pattern)
+    return [m for m in matched if m.path == pattern or "[" not in pattern]
+
+
+def _warn_about_links(pattern: str) -> None:
+    """Warns about symbolic links to folders and to missing files, which Beam does not follow."""
+    folder = re.split(r"[*?]", pattern)[0].rpartition("/")[0] or "." if "*" in pattern else pattern
+    if "://" in pattern or ("*" in pattern and "**" not in pattern) or not os.path.isdir(folder):
+        return
+    for root, folders, names in os.walk(folder):
+        paths = [os.path.join(root, name) for name in [*folders, *names] if not name.startswith((".", "_"))]
+        links = [path for path in paths if os.path.islink(path) and not os.path.isfile(path)]
+        for path in links:
+            _logger.warning(
+                "%s: skipped, a symbolic link to %s; add the target to corpus.files to read it", path, os.readlink(path)
+            )
+
+
+def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:
+    for setting, folder in outputs.items():
+        inside = [path for path in paths if _identify(path).startswith(f"{_identify(folder).rstrip('/')}/")]
+        if inside:
+            raise ValueError(
+                f"corpus.files: matches {inside[0]}, which is in {setting} ({folder}), so the job would read its own "
+                "output. Put the output elsewhere, or make corpus.files narrower"
+            )
+
+
+def _replace_brackets(path: str) -> str:
+    """Returns a glob for a path whose name contains `[`, because Beam has no way to quote it."""
+    return path.replace("[", "?")
+
+
+def _keep_prefixed(found: list[StoredFile], prefix: str) -> list[StoredFile]:
+    """Drops the files that a glob of `_replace_brackets` matches by accident."""
+    return [m for m in found if m.path.startswith(prefix)] if "[" in prefix else found
+
+
+def _is_hidden_match(path: str, pattern: str) -> bool:
+    """Returns whether a file that a glob matched is hidden by a name that the glob does not spell out."""
+    fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+    if _has_hidden_part(pattern[len(fixed) :]):
+        return False
+    return _has_hidden_part(path[len(fixed) :])
+
+
+def _has_hidden_part(path: str) -> bool:
+    return any(part.startswith((".", "_")) for part in PurePosixPath(path).parts)
+
+
+def _is_hidden_below(path: str, folder: str) -> bool:
+    return _has_hidden_part(path[len(folder.rstrip("/")) + 1 :])
+
+
+def _is_data(path: str, folder: str, corpus: Corpus) -> bool:
+    """Returns whether a file below a folder is part of the corpus: not hidden, and of a known or the given format."""
+    if _is_hidden_below(path, folder) and corpus.sample is None:
+        return False
+    return corpus.format != "auto" or corpus.sample is not None or find_format(path) is not None
+
+
+def _has_unknown_type(path: str, folder: str, corpus: Corpus) -> bool:
+    """Returns whether a file below a folder is skipped only because its format is unknown."""
+    return corpus.sample is None and not (_is_data(path, folder, corpus) or _is_hidden_below(path, folder))
+
+
+def _identify(path: str) -> str:
+    """Returns the same string for every spelling of a local path; in an object store, each spelling is its own file."""
+    return path if "://" in path else os.path.abspath(path)
+
+
+def _inspect(metadata: StoredFile, corpus: Corpus, with_fingerprint: bool) -> SourceFile:
+    path, num_bytes = metadata.path, int(metadata.num_bytes)
+    given = "text" if corpus.sample else corpus.format
+    name = find_format(path) if given == "auto" else given
+    if name is None:
+        raise ValueError(f"{path}: unknown file type; set corpus.format to parquet, jsonl or text")
+    if "://" not in path and os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(
+            f"{path} is a pipe or a device, which cannot be read twice; save its content to a file, or leave it out"
+        )
+    contents, is_readable = FileContents(), True
+    with files.open_raw(path) as file:
+        fingerprint = fingerprint_file(file, num_bytes, corpus.fingerprint) if with_fingerprint else ""
+        try:
+            contents = FORMATS[name].inspect(file, path, num_bytes, corpus)
+        except BadInputError as error:
+            if error.bad is None or error.bad.policy(corpus) == "fail":
+                raise
+            is_readable = False
+    return SourceFile(path, name, num_bytes, fingerprint, *contents, is_readable)
+
+
+def find_carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Schema:
+    """Returns the types of the columns to carry along, as the first readable file has them; strings without Parquet.
+
+    Raises:
+        ValueError: a column is missing or duplicated in one of the Parquet files.
+    """
+    for source in sources:
+        if source.schema is not None:
+            check_carried_columns(source.path, source.schema, carry)
+    readable = [source for source in sources if source.is_readable]
+    if not readable or readable[0].schema is None:
+        return pa.schema([(name, pa.string()) for name in carry])
+    return pa.schema([readable[0].schema.field(name) for name in carry])
