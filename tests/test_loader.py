@@ -20,7 +20,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bpe_core.tokenizer import Tokenizer
-from pipelines import loader
 from pipelines.loader import Batching, ShardBatches, ShardDataset, TrainingBatch
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
@@ -397,7 +396,7 @@ def test_any_list_column_of_the_buckets_length_is_stacked(tmp_path: Path) -> Non
         ({"batch_size": 1, "columns": ("labels",)}, "has no column 'labels'; its columns are input_ids, attention"),
         (
             {"batch_size": 10, "world_size": 2, "drop_last": True, "buckets": (4, 8)},
-            r"drop_last leaves no batch: buckets have \{4: 19, 8: 16\} rows, and the 2 streams of all ranks need "
+            r"drop_last leaves no batch: the buckets have \{4: 19, 8: 16\} rows, and the 2 streams of all ranks need "
             r"\{4: 20, 8: 20\}",
         ),
     ],
@@ -447,7 +446,7 @@ def spoilt(tmp_path: Path, column: str | None, values: Sequence[Any], num_rows: 
 
 
 def test_shards_that_were_changed_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"part-00000\.parquet has 2 rows and 3 in _manifest\.json"):
+    with pytest.raises(ValueError, match=r"part-00000\.parquet has 2 rows, but 3 in _manifest\.json"):
         list(spoilt(tmp_path, None, [], num_rows=2))
     with pytest.raises(ValueError, match="column 'input_ids' has a row of 3 values in bucket 4"):
         list(spoilt(tmp_path, "input_ids", [[1] * 4, [1] * 3, [1] * 4]))
@@ -528,7 +527,7 @@ def test_the_dataset_card_lets_datasets_load_a_bucket(
 
 
 def test_without_pytorch_the_message_says_what_to_install(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "torch", None)
+    monkeypatch.setattr("pipelines.loader.torch_dataset.torch", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'tokenmill\[torch\]'"):
         ShardDataset(ShardBatches(folder, Batching(batch_size=2)))
 

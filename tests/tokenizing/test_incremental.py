@@ -242,7 +242,7 @@ def test_what_is_done_again_is_named(
     capsys.readouterr()
     done = run_tokenizing(TokenizingJob.of(project(corpus, tokenizer, output)))
     assert (done.tasks_done, done.changes.damaged) == (1, (str(entry),))
-    assert f"1 files of the output are damaged, lack their shards, or tell of other rows; made again: {entry}" in (
+    assert f"1 output files are damaged, out of date, or lack their shards; they are written again: {entry}" in (
         capsys.readouterr().err
     )
     assert contents(output) == before

@@ -1,0 +1,165 @@
+"""The iterator over the batches of one rank, which can be resumed at any batch."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.loader.batching import Batching
+from pipelines.loader.epoch_order import ORDER_VERSION, assign_ranges, schedule_batches
+from pipelines.loader.range_reader import RangeReader, TrainingBatch
+from pipelines.storage import files
+from pipelines.storage.manifest import differences, fingerprint, read_json
+from pipelines.storage.output_files import MANIFEST, PROVENANCE_COLUMNS, SUCCESS
+
+_SETTINGS_NOT_IN_STATE = ("buckets", "columns", "rank")
+"""The shards' own entries in the state tell the buckets apart; columns and ranks do not change the order."""
+
+
+class ShardBatches:
+    """The batches of one rank from a finished output of job 2. Iterating yields the rest of the epoch.
+
+    After the last batch of an epoch, the next iteration yields the next epoch. `state_dict()` between two batches
+    records how many batches were yielded.
+
+    Attributes:
+        epoch: the epoch that the next batch belongs to, from 0.
+        position: the number of batches of that epoch already yielded.
+
+    Args:
+        folder: the output folder of job 2.
+
+    Raises:
+        ValueError: job 2 did not finish in the folder, a bucket or column is missing, or `drop_last` leaves no batch.
+
+    Usage:
+        batches = ShardBatches("build/shards", Batching(max_tokens=65536, seed=1))
+        while batches.epoch < 3:
+            for batch in batches:
+                train(batch["input_ids"], batch["attention_mask"])
+    """
+
+    def __init__(self, folder: str, batching: Batching) -> None:
+        if not files.exists(files.join(folder, SUCCESS)):
+            raise ValueError(f"{folder} has no {SUCCESS}: job 2 did not finish there; run `tokenmill tokenize` again")
+        manifest = read_json(files.join(folder, MANIFEST))
+        self._folder = folder
+        self._batching = batching
+        self._shards = _group_shards(folder, manifest, batching.buckets)
+        self._columns = _choose_columns(folder, self._shards, set(manifest["settings"]["carried"]), batching.columns)
+        num_rows = {bucket: sum(shard["rows"] for shard in shards) for bucket, shards in self._shards.items()}
+        self._streams = assign_ranges(num_rows, batching)
+        self.epoch = 0
+        self.position = 0
+
+    def __len__(self) -> int:
+        """The number of batches of this rank in one epoch."""
+        return sum(row_range.num_batches for ranges in self._streams for row_range in ranges)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows of this rank in one epoch."""
+        return sum(row_range.num_rows for ranges in self._streams for row_range in ranges)
+
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        for batch in self.read(self.epoch, self.position):
+            self.position += 1
+            yield batch
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def read(self, epoch: int, first: int = 0, step: int = 1) -> Iterator[TrainingBatch]:
+        """Yields every `step`-th batch of an epoch, from batch `first` on; does not change `epoch` and `position`.
+
+        With W workers, worker w reads every W-th batch from batch w on. So a rank's batches do not depend on the number
+        of workers. If `streams` is a multiple of W, each worker decodes only streams of its own; otherwise each worker
+        decodes all rows of its rank.
+        """
+        schedule = schedule_batches(self._streams, self._batching, epoch)
+        readers = [
+            RangeReader(self._folder, row_range, self._shards[row_range.bucket], self._columns, self._batching, epoch)
+            for ranges in self._streams
+            for row_range in ranges
+        ]
+        next_batches = np.bincount(schedule[:first], minlength=len(readers))
+        for position, index in enumerate(schedule[first:].tolist()):
+            if position % step == 0:
+                yield readers[index].read_batch(int(next_batches[index]))
+            next_batches[index] += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns where the iterator is, as JSON content. It is valid for all ranks of the same `world_size`."""
+        return {"epoch": self.epoch, "position": self.position, **self._identity}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to where `state_dict()` was called.
+
+        Raises:
+            ValueError: the state was saved with other settings or shards; the message gives both values.
+        """
+        changed = differences({key: state.get(key) for key in self._identity}, self._identity)
+        if changed:
+            raise ValueError(
+                f"{self._folder}: the state was saved with other settings or shards, so its position has no meaning "
+                f"here: {'; '.join(changed)}. Resume with the same settings and shards, or start from the beginning"
+            )
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """Everything that the order of batches depends on."""
+        settings = {name: value for name, value in asdict(self._batching).items() if name not in _SETTINGS_NOT_IN_STATE}
+        shards = {
+            str(bucket): {
+                "shards": len(shards),
+                "rows": sum(shard["rows"] for shard in shards),
+                "fingerprint": fingerprint(shards),
+            }
+            for bucket, shards in self._shards.items()
+        }
+        return {"order": ORDER_VERSION, "settings": settings, "shards": shards}
+
+
+def _group_shards(
+    folder: str, manifest: Mapping[str, Any], buckets: Sequence[int] | None
+) -> dict[int, list[dict[str, Any]]]:
+    """Returns the manifest's entries for the shards of each bucket; buckets in rising order, shards sorted by path."""
+    existing = sorted(map(int, manifest["buckets"]))
+    missing = sorted(set(buckets or ()) - set(existing))
+    if missing:
+        raise ValueError(f"{folder} has no rows in bucket {missing[0]}; its buckets are {existing}")
+    chosen = existing if buckets is None else sorted(set(buckets))
+    shards = sorted(manifest["shards"], key=lambda shard: str(shard["path"]))
+    return {bucket: [shard for shard in shards if shard["bucket"] == bucket] for bucket in chosen}
+
+
+def _choose_columns(
+    folder: str,
+    shards: Mapping[int, Sequence[Mapping[str, Any]]],
+    carried: Collection[str],
+    names: Sequence[str] | None,
+) -> dict[str, bool]:
+    """Returns the columns of a batch, and whether each is given as an array.
+
+    Columns with a value for each token are arrays, and so are numbers; carried columns and texts are not, nor are the
+    provenance columns of packed rows, which hold a list of values for each row.
+    """
+    if not shards:
+        return {}
+    path = next(iter(shards.values()))[0]["path"]
+    with files.open_raw(files.join(folder, *path.split("/"))) as file:
+        schema = pq.read_schema(file)
+    lists = [field.name for field in schema if pa.types.is_list(field.type)]
+    by_token = [name for name in lists if name not in {*carried, *PROVENANCE_COLUMNS}]
+    if names is None:
+        names = (*by_token, "length")
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise ValueError(f"{folder} has no column {missing[0]!r}; its columns are {', '.join(schema.names)}")
+    types = {name: schema.field(name).type for name in names}
+    return {
+        name: name in by_token or (name not in carried and pa.types.is_integer(kind)) for name, kind in types.items()
+    }
