@@ -102,7 +102,7 @@ def as_dict(word_counts: pa.Table) -> dict[bytes, int]:
 def many_tasks() -> Iterator[None]:
     """Without this the corpus would be one task."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.reading.corpus._LEAST_TASK_BYTES", 6000)
+        patch.setattr("pipelines.reading.tasks._MIN_TASK_BYTES", 6000)
         yield
 
 
