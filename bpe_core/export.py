@@ -82,7 +82,7 @@ def _export_tiktoken(tokenizer: Tokenizer) -> _Export:
 
 def _export_subword_nmt(tokenizer: Tokenizer) -> _Export:
     codes = subword_nmt.write_subword_nmt(tokenizer.model)
-    return {"codes.txt": codes}, lambda: Tokenizer.from_codes(codes, special_tokens={"unk": "<unk>"})
+    return {"codes.txt": codes}, lambda: Tokenizer.from_subword_nmt(codes, special_tokens={"unk": "<unk>"})
 
 
 _EXPORTS: dict[str, Callable[[Tokenizer], _Export]] = {

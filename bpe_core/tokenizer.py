@@ -1,4 +1,4 @@
-"""The tokenizer: text -> ids and back, trained, loaded and saved."""
+"""The tokenizer: encodes text to ids and decodes ids to text; it can be trained, loaded and saved."""
 
 import hashlib
 import json
@@ -21,12 +21,12 @@ from bpe_core.encoding.model import (
     SpecialTokens,
     VocabOrder,
     extend_model,
+    get_size_to_learn,
     keep_first_merges,
     list_special_tokens,
     make_pre_tokenizer,
     number_tokens,
     pairs_to_resume_from,
-    size_to_learn,
 )
 from bpe_core.encoding.stream_decoder import StreamDecoder
 from bpe_core.encoding.text_encoder import Encoded, TextEncoder
@@ -39,27 +39,43 @@ from bpe_core.pretokenize.word_counting import count_words
 
 
 class Tokenizer:
-    """A BPE tokenizer. It is not changed by use; make one with `train`, `load` or `from_merges`.
+    """A byte-pair-encoding tokenizer.
+
+    Make one with `train`, `from_merges` or `load`. A tokenizer never changes, and threads may share it.
+
+    >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+    >>> tokenizer.encode("hugs")
+    [257, 115]
+    >>> tokenizer.tokens([257, 115, 258])
+    [b'hug', b's', '<end>']
+    >>> tokenizer.decode([257, 115])
+    'hugs'
 
     Attributes:
-        pre_tokenizer, alphabet, merges, special_roles, special_tokens: see `bpe_core.encoding.model.Model`.
-        base_ids: the id of each base symbol.
+        pre_tokenizer: how text is normalized and split into words.
+        alphabet: the base symbols.
+        merges: int32, shape `(num_merges, 3)`: the ids of left, right and the token that they make, in merge order.
+        special_roles: role, such as `eos` -> spelling; for the role `additional` a list of spellings.
+        special_tokens: spelling -> id of every special token.
+        added_tokens: all tokens that no merge makes: the special tokens and others.
+        base_ids: base symbol, in bytes -> id.
     """
 
     def __init__(self, model: Model) -> None:
+        """Makes the tokenizer of a model; most callers use a class method instead."""
         self._model = model
+        self._encoder = TextEncoder(model)
+        self._tokens = list(model.tokens)
+        self._special_ids = frozenset(model.special_tokens.values())
         self.pre_tokenizer = model.pre_tokenizer
         self.alphabet = model.alphabet
         self.merges = model.merges
         self.special_roles = dict(model.special_roles)
         self.special_tokens = dict(model.special_tokens)
-        self._tokens = list(model.tokens)
-        self._special = frozenset(self.special_tokens.values())
         self.added_tokens = model.added_tokens
-        self._encoder = TextEncoder(model)
         self.base_ids = self._encoder.base_ids
 
-    # Making one.
+    # Make a tokenizer.
 
     @classmethod
     def train(
@@ -80,7 +96,8 @@ class Tokenizer:
         Args:
             texts: the documents.
             settings: how many merges to learn, and how.
-            pattern: how text is split into words; see `PreTokenizer`.
+            pattern: how text is split into words; see `PreTokenizer`. None is `gpt2` for kind `byte` and `whitespace`
+                for kind `char`.
             unicode: the Unicode normalization of the text.
             lowercase: whether the text is put in lower case.
             special_tokens: role such as `eos` -> spelling, in the order of the ids.
@@ -88,8 +105,12 @@ class Tokenizer:
             vocab_order: the order of the other ids.
             **options: fields of `MergeSettings`; they replace those of `settings`.
 
+        Raises:
+            ValueError: a setting is not supported, or settings contradict each other.
+            TypeError: a text is not a `str`.
+
         >>> Tokenizer.train(["hug pug hug"], vocab_size=258).encode("hug")
-        [104, 257]
+        [257]
         """
         settings = combine_settings(settings, options)
         special_tokens = special_tokens or {}
@@ -115,21 +136,163 @@ class Tokenizer:
         special_ids: SpecialIds = "last",
         vocab_order: VocabOrder = "merges",
     ) -> Self:
-        """Returns the tokenizer of these merges."""
-        return cls(number_tokens(merges, pre_tokenizer, special_tokens or {}, special_ids, vocab_order))
-
-    def train_more(self, texts: Iterable[str], *, vocab_size: int, min_frequency: int = 1) -> Self:
-        """Returns a tokenizer of kind `byte` that goes on from this one's merges: every id stays, new ones follow.
+        """Returns the tokenizer of learned merges.
 
         Args:
-            vocab_size: ids in all, with those that there are.
+            merges: from `learn_merges`.
+            pre_tokenizer: the one that made the words that the merges were learned from.
+            special_tokens: as for `train`; `learn_merges` needs the same ones.
+            special_ids: whether special tokens have the first or the last ids.
+            vocab_order: the order of the other ids.
 
         Raises:
-            ValueError: kind `char`, a size below this tokenizer's, or merges that cannot be gone on from.
+            ValueError: a special token has an unknown role or no spelling, or `vocab_order` does not go with the kind.
+
+        >>> merges = learn_merges({"hug": 2, "pug": 1}, num_merges=2)
+        >>> Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("gpt2")).encode("hug")
+        [257]
+        """
+        return cls(number_tokens(merges, pre_tokenizer, special_tokens or {}, special_ids, vocab_order))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Returns the tokenizer that `save` wrote, or one of Hugging Face tokenizers.
+
+        Args:
+            path: a folder with a `tokenizer.json`, or that file. The roles of special tokens are read from
+                `special_tokens_map.json` beside it, or else from `tokenizer_config.json`.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged, or asks for something that is not supported. Nothing is guessed.
+
+        >>> Tokenizer.load("tokenizers/english").encode("hug")  # doctest: +SKIP
+        [257]
+        """
+        file = Path(path)
+        if file.is_dir():
+            file = file / tokenizer_json.TOKENIZER_FILE
+        if not file.is_file():
+            raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
+        beside = [file.with_name(name) for name in (tokenizer_json.SPECIAL_TOKENS_FILE, tokenizer_json.CONFIG_FILE)]
+        roles = next((path.read_text(encoding="utf-8") for path in beside if path.is_file()), None)
+        return cls.from_json(file.read_text(encoding="utf-8"), roles, source=str(file))
+
+    @classmethod
+    def from_json(
+        cls, text: str, special_tokens_map: str | None = None, *, source: str = tokenizer_json.TOKENIZER_FILE
+    ) -> Self:
+        """Returns the tokenizer in the text of a `tokenizer.json`.
+
+        Args:
+            text: the file's text.
+            special_tokens_map: the text of a `special_tokens_map.json` or `tokenizer_config.json`, for the roles of the
+                special tokens.
+            source: the name of the file in error messages.
+
+        Raises:
+            ValueError: as for `load`.
+
+        >>> files = Tokenizer.train(["hug pug hugs"], num_merges=2).files()
+        >>> Tokenizer.from_json(files["tokenizer.json"]).encode("hug")
+        [257]
+        """
+        try:
+            model = tokenizer_json.read_tokenizer_json(json.loads(text))
+            roles = tokenizer_json.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
+            return cls(replace(model, special_roles=_check_roles(roles, model) or model.special_roles))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error
+        except KeyError as error:
+            raise ValueError(f"{source}: the entry {error} is missing") from error
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"{source}: this is not a tokenizer file: {error}") from error
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from error
+
+    @classmethod
+    def from_tiktoken(
+        cls,
+        text: str,
+        *,
+        pattern: str,
+        special_tokens: Mapping[str, int] | None = None,
+        roles: SpecialTokens | None = None,
+    ) -> Self:
+        """Returns the tokenizer in the text of a `.tiktoken` file.
+
+        Args:
+            text: the file's text.
+            pattern: how text is split into words, which the file does not say: a key of `PATTERNS` or a regular
+                expression.
+            special_tokens: spelling -> id, which the file does not say either.
+            roles: role -> spelling, for those of the special tokens that have a role.
+
+        Raises:
+            ValueError: the file is damaged, or the special tokens do not go with it; see `read_tiktoken`.
+
+        >>> text = Path("cl100k_base.tiktoken").read_text()  # doctest: +SKIP
+        >>> Tokenizer.from_tiktoken(text, pattern="cl100k", special_tokens={"<|endoftext|>": 100257})  # doctest: +SKIP
+        Tokenizer(kind='byte', pattern='cl100k', vocab_size=100258, ...)
+        """
+        model = tiktoken.read_tiktoken(text, pattern, special_tokens)
+        return cls(replace(model, special_roles=_check_roles(roles or {}, model)))
+
+    @classmethod
+    def from_vocab_and_merges(
+        cls, vocab: str, merges: str, *, pattern: str = "gpt2", special_tokens: SpecialTokens | None = None
+    ) -> Self:
+        """Returns the tokenizer in the texts of a `vocab.json` and a `merges.txt`, as GPT-2 has them.
+
+        Args:
+            vocab: the text of `vocab.json`.
+            merges: the text of `merges.txt`.
+            pattern: how text is split into words, which the files do not say.
+            special_tokens: role -> spelling, of entries of `vocab.json`.
+
+        Raises:
+            ValueError: a file is damaged, or does not have a special token; see `read_vocab_and_merges`.
+
+        >>> vocab, merges = Path("vocab.json").read_text(), Path("merges.txt").read_text()  # doctest: +SKIP
+        >>> Tokenizer.from_vocab_and_merges(vocab, merges, special_tokens={"eos": "<|endoftext|>"})  # doctest: +SKIP
+        Tokenizer(kind='byte', pattern='gpt2', vocab_size=50257, ...)
+        """
+        return cls(vocab_and_merges.read_vocab_and_merges(vocab, merges, pattern, special_tokens))
+
+    @classmethod
+    def from_subword_nmt(cls, codes: str, *, special_tokens: SpecialTokens | None = None) -> Self:
+        r"""Returns the tokenizer of kind `char` in the text of a subword-nmt codes file.
+
+        Args:
+            codes: the file's text.
+            special_tokens: role -> spelling.
+
+        Raises:
+            ValueError: the file is damaged or of an unknown version; see `read_subword_nmt`.
+
+        >>> Tokenizer.from_subword_nmt("#version: 0.2\nu g</w>\nh ug</w>\n").tokenize("hug")
+        ['hug</w>']
+        """
+        return cls(subword_nmt.read_subword_nmt(codes, special_tokens))
+
+    def train_more(self, texts: Iterable[str], *, vocab_size: int, min_frequency: int = 1) -> Self:
+        """Learns more merges from other texts; returns the larger tokenizer, in which every id of this one stays.
+
+        Args:
+            texts: the documents.
+            vocab_size: the number of ids of the larger tokenizer, this one's included.
+            min_frequency: pairs that occur less often are not merged.
+
+        Raises:
+            ValueError: the tokenizer is of kind `char`, already has more ids, or has merges that training cannot make.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+        >>> tokenizer.train_more(["pug pug"], vocab_size=261).tokens(range(256, 261))
+        [b'ug', b'hug', '<end>', b'pug', b' pug']
         """
         merges = learn_merges(
             count_words(texts, self.pre_tokenizer),
-            vocab_size=size_to_learn(self._model, vocab_size),
+            vocab_size=get_size_to_learn(self._model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
             resume_from=pairs_to_resume_from(self._model),
@@ -137,10 +300,20 @@ class Tokenizer:
         return type(self)(extend_model(self._model, merges))
 
     def keep_first_merges(self, num_merges: int) -> Self:
-        """Returns the tokenizer of this one's first merges; ids keep their order and close up."""
+        """Returns the smaller tokenizer that has only the first merges of this one.
+
+        Tokens that only later merges make are removed. The other ids keep their order and close up.
+
+        Raises:
+            ValueError: the tokenizer has fewer merges, or pairs are ranked by tokens.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+        >>> tokenizer.keep_first_merges(1).tokens(range(256, 258))
+        [b'ug', '<end>']
+        """
         return type(self)(keep_first_merges(self._model, num_merges))
 
-    # Encoding.
+    # Encode.
 
     def encode(
         self,
@@ -153,56 +326,56 @@ class Tokenizer:
     ) -> list[int]:
         """Returns the ids of a text.
 
-        The spelling of a special token in it is ordinary text, unless `special` is `allow` (it is the token) or
-        `refuse` (an error). Added tokens that are not special are always found, as in Hugging Face tokenizers.
-        Surrogates, which no encoding of Unicode holds, are repaired first, see `repair_surrogates`.
+        Surrogates, which UTF-8 cannot hold, are repaired first, see `repair_surrogates`.
 
         Args:
-            add_special_tokens: puts the ids around the text that the model's post-processor does.
-            dropout: the probability with which each merge is left out in each step (BPE-dropout), so that a text has
-                many spellings to train with; the same `seed` gives the same one.
+            text: the text.
+            special: what the spelling of a special token in the text means. `plain`: ordinary text, so that no text can
+                produce a special token's id. `allow`: the special token. `refuse`: an error. Added tokens that are not
+                special are always found, as in Hugging Face tokenizers.
+            add_special_tokens: whether to add the ids that the model puts before and after a text.
+            dropout: the probability with which each merge is left out in each step (BPE-dropout). With it, the same
+                text gets different ids for different seeds.
+            seed: decides which merges dropout leaves out.
 
         Raises:
-            ValueError: a character that kind `char` has no symbol for, when there is no `unk` token; a special token
-                in the text where `special` is `refuse`.
+            ValueError: a character is not in the vocabulary of a tokenizer of kind `char` without an `unk` token; the
+                text spells a special token and `special` is `refuse`; `dropout` is not a probability below 1.
             TypeError: `text` is not a `str`.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+        >>> tokenizer.encode("hug<end>")
+        [257, 60, 101, 110, 100, 62]
+        >>> tokenizer.encode("hug<end>", special="allow")
+        [257, 258]
         """
         _check_text(text)
         if dropout:
             ids = self._encoder.encode_with_dropout(text, special, dropout, seed)
         else:
             ids, _ = self._encoder.encode(pa.array([repair_surrogates(text)], pa.large_string()), special)
-        begin, end = self._model.prefix_suffix_ids if add_special_tokens else ((), ())
-        return [*begin, *ids.tolist(), *end]
-
-    def encode_bytes(self, data: bytes, *, special: SpecialInText = "plain") -> list[int]:
-        """Returns the ids of any bytes, for kind `byte`; without normalisation `decode_bytes` gives them back exactly.
-
-        Each run of bytes that are not UTF-8 (as Python decodes it: encoded surrogates are not) is one word, whose bytes
-        the merges join as they do elsewhere. The stretches of text between such runs are encoded as `encode` does, each
-        as a text of its own; so bytes that are UTF-8 throughout have the ids of their text.
-
-        Raises:
-            ValueError: kind `char`, or as in `encode`.
-            TypeError: `data` are not bytes.
-        """
-        if not isinstance(data, (bytes, bytearray)):
-            raise TypeError(f"data are {type(data).__name__}, not bytes; texts go to encode, others through bytes()")
-        ids: list[int] = self._encoder.encode_bytes(data, special).tolist()
-        return ids
+        prefix, suffix = self._model.prefix_suffix_ids if add_special_tokens else ((), ())
+        return [*prefix, *ids.tolist(), *suffix]
 
     def encode_batch(
         self, texts: pa.Array | pa.ChunkedArray, *, special: SpecialInText = "plain"
     ) -> pa.Array | pa.ChunkedArray:
-        """Returns the ids of many texts: an Arrow `list<int32>` array as long as `texts`; a null stays a null.
+        """Returns the ids of many texts, as an Arrow `list<int32>` array with one list per text.
 
-        `texts` is an array of any string type, or a chunked one, which gives a chunked one back. The interpreter lock
-        is released meanwhile. `special` is as in `encode`.
+        The interpreter lock is released meanwhile, so threads can encode at the same time.
+
+        Args:
+            texts: an array of any string type; a null stays a null. For a chunked array, a chunked one is returned.
+            special: as for `encode`.
 
         Raises:
-            ValueError: `texts` are not strings, or as in `encode`.
-            TypeError: `texts` is no Arrow array.
-            OverflowError: one array gives more than 2^31 - 1 ids; pass it in slices.
+            ValueError: `texts` are not strings, or as for `encode`.
+            TypeError: `texts` is not an Arrow array.
+            OverflowError: an array has more than 2^31 - 1 ids; pass it in slices.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], num_merges=2)
+        >>> tokenizer.encode_batch(pa.array(["hug", None, "pug"])).to_pylist()
+        [[257], None, [112, 256]]
         """
         if isinstance(texts, pa.ChunkedArray):
             chunks = [self.encode_batch(chunk, special=special) for chunk in texts.chunks]
@@ -212,187 +385,273 @@ class Tokenizer:
                 f"texts are a {type(texts).__name__}, not an Arrow array; pass pyarrow.array(texts, "
                 "pyarrow.large_string()), or one column of a table"
             )
-        if not _is_text(texts.type):
+        if not _is_string_type(texts.type):
             raise ValueError(f"texts are {texts.type}, not strings; cast the array to pyarrow.string() first")
-        ids, text_ids = self._encoder.encode(texts, special)
+        ids, starts = self._encoder.encode(texts, special)
         if ids.size > np.iinfo(np.int32).max:
-            raise OverflowError(f"a batch of {len(texts)} texts has {ids.size} ids; pass it in slices")
+            raise OverflowError(
+                f"{len(texts)} texts have {ids.size} ids, more than an Arrow array of lists holds; pass slices"
+            )
         mask = texts.is_null() if texts.null_count else None
-        return pa.ListArray.from_arrays(pa.array(text_ids.astype(np.int32)), pa.array(ids), mask=mask)
-
-    def encode_words(self, words: pa.Array) -> pa.Array:
-        """Returns the ids of words that were cut before, such as those of `WordCounter`: an Arrow `list<int32>` array.
-
-        `words` is an array of binary values or strings, none of them empty. Each is one word as it stands: it is not
-        normalised, not cut again, and no added token is looked for in it.
-
-        Raises:
-            ValueError: a null among the words, or as in `encode`.
-        """
-        if words.null_count:
-            raise ValueError(f"{words.null_count} of {len(words)} words are null; leave them out")
-        ids, word_ids = self._encoder.encode_words(words)
-        return pa.ListArray.from_arrays(pa.array(word_ids.astype(np.int32)), pa.array(ids))
+        return pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pa.array(ids), mask=mask)
 
     def encode_with_offsets(self, text: str, *, special: SpecialInText = "plain") -> Encoded:
-        """Returns the ids of a text, and where in the normalised text each token ends, in bytes and in characters.
+        """Returns the ids of a text, and where in the normalized text each token ends, in bytes and in characters.
 
-        The first token starts at 0 and each other one where the one before it ends, so that they partition the text; a
-        character belongs to the token with its first byte. The blanks between words, which kind `char` leaves out,
-        belong to the token before them, those at a text's start to its first token.
+        The tokens partition the normalized text: the first starts at 0, each other one where the token before it ends.
+        A character that several tokens share belongs to the token with its first byte. White space that no token
+        spells (kind `char`) belongs to the token before it, or at a text's start to the first token.
+
+        Args:
+            text: the text.
+            special: as for `encode`.
 
         Raises:
-            ValueError, TypeError: as in `encode`.
+            ValueError: as for `encode`.
+            TypeError: `text` is not a `str`.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], num_merges=2)
+        >>> tokenizer.encode_with_offsets("pug é")
+        Encoded(ids=[112, 256, 32, 195, 169], byte_ends=[1, 3, 4, 5, 6], character_ends=[1, 3, 4, 5, 5])
         """
         _check_text(text)
         return self._encoder.encode_with_offsets(text, special)
 
-    def tokenize(self, text: str) -> list[Any]:
-        """Returns the tokens of a text as they are spelled; a character without a symbol stands for itself.
+    def encode_bytes(self, data: bytes, *, special: SpecialInText = "plain") -> list[int]:
+        r"""Returns the ids of any bytes, for kind `byte`; bytes that are UTF-8 have the ids of their text.
 
-        As `tokens`, bytes for kind `byte`, text for kind `char`.
+        Each run of bytes that are not UTF-8 is one word. The text between such runs is encoded as by `encode`. Encoded
+        surrogates are not UTF-8, as for Python. Unless text is normalized, `decode_bytes` returns exactly `data`.
+
+        Args:
+            data: the bytes.
+            special: as for `encode`.
+
+        Raises:
+            ValueError: the tokenizer is of kind `char`, or as for `encode`.
+            TypeError: `data` is not `bytes`.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).encode_bytes(b"hug\xff")
+        [257, 255]
+        """
+        if not isinstance(data, (bytes, bytearray)):
+            raise TypeError(
+                f"data is {type(data).__name__}, not bytes; pass text to encode, and other types as bytes()"
+            )
+        ids: list[int] = self._encoder.encode_bytes(data, special).tolist()
+        return ids
+
+    def encode_words(self, words: pa.Array) -> pa.Array:
+        """Returns the ids of words, such as those that `count_words` counts, as an Arrow `list<int32>` array.
+
+        Each value is taken as one word: it is not normalized, not split, and not searched for added tokens.
+
+        Args:
+            words: binary values or strings, none of them empty.
+
+        Raises:
+            ValueError: a word is null, or as for `encode`.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).encode_words(pa.array([b"hug", b" pug"])).to_pylist()
+        [[257], [32, 112, 256]]
+        """
+        if words.null_count:
+            raise ValueError(f"{words.null_count} of {len(words)} words are null; leave them out")
+        ids, starts = self._encoder.encode_words(words)
+        return pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pa.array(ids))
+
+    def tokenize(self, text: str) -> list[Any]:
+        """Returns the tokens of a text: bytes for kind `byte`, text for kind `char`.
+
+        A character that is not in the vocabulary is a token of its own. Special tokens are ordinary text.
+
+        Raises:
+            TypeError: `text` is not a `str`.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).tokenize("hugs pug")
+        [b'hug', b's', b' ', b'p', b'ug']
         """
         _check_text(text)
         return [self.alphabet.spell(token) for token in self._encoder.tokenize(text)]
 
     def count_special(self, texts: pa.Array) -> Counter[str]:
-        """Returns how often each special token is spelled out in texts."""
+        """Returns how often texts, an Arrow array of strings, spell each special token.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+        >>> tokenizer.count_special(pa.array(["hug<end>", "<end>"]))
+        Counter({'<end>': 2})
+        """
         return self._encoder.count_special(texts)
 
-    # Decoding.
+    # Decode.
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False, errors: str = "replace") -> str:
-        """Returns the text of ids; for kind `char`, one blank stands where blanks stood between words.
+        """Returns the text of ids.
 
-        Bytes that are not UTF-8, which is what ids cut inside a character give, follow `errors` as in `bytes.decode`.
+        For kind `byte` this is the encoded text after normalization. For kind `char` one blank is put between words,
+        whatever white space was there.
+
+        Args:
+            ids: Python or NumPy integers.
+            skip_special_tokens: whether to leave special tokens out.
+            errors: what to do with bytes that are not UTF-8, as for `bytes.decode`. A slice of a text's ids can start
+                or end inside a character.
 
         Raises:
-            ValueError: an id that is not in the vocabulary.
-            TypeError: an id that is not a whole number of Python's or NumPy's.
+            ValueError: an id is not in the vocabulary.
+            TypeError: an id is not an integer.
+            UnicodeDecodeError: with `errors="strict"`, the bytes are not UTF-8.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+        >>> tokenizer.decode([257, 258])
+        'hug<end>'
+        >>> tokenizer.decode([257, 258], skip_special_tokens=True)
+        'hug'
         """
         return self.decode_bytes(ids, skip_special_tokens=skip_special_tokens).decode(errors=errors)
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> bytes:
-        """Returns the exact bytes of ids; see `decode`."""
-        spelled = [
-            token for id_ in ids for token in [self._token(id_)] if not (skip_special_tokens and id_ in self._special)
+        r"""Returns the bytes of ids, also where they are not UTF-8; for the rest see `decode`.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+            TypeError: an id is not an integer.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).decode_bytes([257, 195])
+        b'hug\xc3'
+        """
+        tokens = [
+            token
+            for id_ in ids
+            for token in [self._token(id_)]
+            if not (skip_special_tokens and id_ in self._special_ids)
         ]
         if self.alphabet.kind == "byte":
-            return b"".join(spelled)
-        text = b"".join(token.replace(MARKER, b" ") for token in spelled)
-        return text[:-1] if spelled and spelled[-1].endswith(MARKER) else text
+            return b"".join(tokens)
+        text = b"".join(token.replace(MARKER, b" ") for token in tokens)
+        return text[:-1] if tokens and tokens[-1].endswith(MARKER) else text
 
     def decode_batch(
         self, ids: pa.Array, *, skip_special_tokens: bool = False, errors: str = "replace"
     ) -> list[str | None]:
-        """Returns the text of each list of an Arrow array of lists of ids; of a null, None."""
+        """Returns the text of each list of ids in an Arrow array; None for a null.
+
+        Args:
+            ids: an Arrow array of lists of integers, as `encode_batch` returns.
+            skip_special_tokens: as for `decode`.
+            errors: as for `decode`.
+
+        Raises:
+            ValueError: as for `decode`.
+            TypeError: an id is null or not an integer.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).decode_batch(pa.array([[257, 115], None]))
+        ['hugs', None]
+        """
         options: Any = {"skip_special_tokens": skip_special_tokens, "errors": errors}
         return [None if one is None else self.decode(one, **options) for one in ids.to_pylist()]
 
-    def stream_decoder(self, *, skip_special_tokens: bool = False, errors: str = "replace") -> StreamDecoder:
-        """Returns a decoder for ids that come one after the other; for kind `byte`."""
+    def make_stream_decoder(self, *, skip_special_tokens: bool = False, errors: str = "replace") -> StreamDecoder:
+        """Returns a decoder for ids that arrive one after the other, such as a model's output; for kind `byte`.
+
+        Raises:
+            ValueError: the tokenizer is of kind `char`.
+
+        >>> decoder = Tokenizer.train(["hug pug hugs"], num_merges=2).make_stream_decoder()
+        >>> [decoder.push([257]), decoder.push([195]), decoder.push([169])]
+        ['hug', '', 'é']
+        """
         if self.alphabet.kind != "byte":
             raise ValueError(
-                "ids of kind char cannot be decoded one by one: a blank follows a word only if another does"
+                "ids of kind char cannot be decoded one by one, because a word is followed by a blank only if another "
+                "word comes after it; collect the ids and use decode"
             )
         return StreamDecoder(lambda id_: self.decode_bytes([id_], skip_special_tokens=skip_special_tokens), errors)
 
-    def tokens(self, ids: Iterable[int]) -> list[Any]:
-        """Returns each id's token as it is spelled: bytes (kind `byte`) or text (kind `char`, special tokens)."""
-        spelled = ((id_, self._token(id_)) for id_ in ids)
-        return [token.decode() if id_ in self._special else self.alphabet.spell(token) for id_, token in spelled]
+    # Inspect.
 
-    def _token(self, id_: int) -> bytes:
-        try:
-            id_ = operator.index(id_)
-        except TypeError as error:
-            raise TypeError(f"the id {id_!r} is {type(id_).__name__}, not a whole number") from error
-        if not 0 <= id_ < len(self._tokens):
-            raise ValueError(f"the id {id_} is not in this vocabulary, whose ids are 0 to {len(self._tokens) - 1}")
-        if not self._tokens[id_]:
-            raise ValueError(f"the id {id_} is not used in this vocabulary")
-        return self._tokens[id_]
-
-    # What it is.
+    @property
+    def model(self) -> Model:
+        """The tokenizer's parts."""
+        return self._model
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are: base symbols, merges' symbols and special tokens."""
+        """The number of ids: base symbols, tokens that merges make, special tokens and other added tokens."""
         return len(self._tokens)
 
+    def tokens(self, ids: Iterable[int]) -> list[Any]:
+        """Returns the token of each id: bytes for kind `byte`, text for kind `char` and for special tokens.
+
+        Raises:
+            ValueError: an id is not in the vocabulary.
+            TypeError: an id is not an integer.
+
+        >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
+        >>> tokenizer.tokens([104, 257, 258])
+        [b'h', b'hug', '<end>']
+        """
+        tokens = ((id_, self._token(id_)) for id_ in ids)
+        return [token.decode() if id_ in self._special_ids else self.alphabet.spell(token) for id_, token in tokens]
+
+    def token_bytes(self) -> list[bytes]:
+        """Returns the bytes of every token, in the order of the ids; an id that is not used has none.
+
+        For kind `char` they contain the end-of-word marker as `bpe_core.merging.alphabet.MARKER`.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).token_bytes()[256:]
+        [b'ug', b'hug']
+        """
+        return list(self._tokens)
+
     def special_id(self, role: str) -> int | None:
-        """Returns the id of the special token with a role such as `eos`, or None."""
+        """Returns the id of the special token with a role such as `eos`; None if no token has it.
+
+        >>> Tokenizer.train(["hug"], vocab_size=257, special_tokens={"eos": "<end>"}).special_id("eos")
+        256
+        """
         spelling = self.special_roles.get(role)
         return None if spelling is None or not isinstance(spelling, str) else self.special_tokens[spelling]
 
-    def token_bytes(self) -> list[bytes]:
-        """Returns every id's bytes, from id 0, as `bpe_core.merging.alphabet` keeps symbols."""
-        return list(self._tokens)
-
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over everything that the ids depend on, and the special tokens' roles."""
-        return hashlib.sha256(
-            json.dumps(tokenizer_json.make_files(self._model), ensure_ascii=False).encode()
-        ).hexdigest()
+        """SHA-256, in hex, of everything that ids depend on and of the special tokens' roles."""
+        files = tokenizer_json.make_files(self._model)
+        return hashlib.sha256(json.dumps(files, ensure_ascii=False).encode()).hexdigest()
 
     def __repr__(self) -> str:
+        """Returns the kind, the pattern and the sizes; not the whole vocabulary."""
         special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
         return (
             f"Tokenizer(kind={self.alphabet.kind!r}, pattern={self.pre_tokenizer.pattern!r}, "
             f"vocab_size={self.vocab_size}, merges={len(self.merges)}, special_tokens={special})"
         )
 
-    # Files.
+    def _token(self, id_: int) -> bytes:
+        """Returns the bytes of an id, which may come from a caller."""
+        try:
+            id_ = operator.index(id_)
+        except TypeError as error:
+            raise TypeError(f"the id {id_!r} is {type(id_).__name__}, not an integer") from error
+        if not 0 <= id_ < len(self._tokens):
+            raise ValueError(f"the id {id_} is not in this vocabulary, whose ids are 0 to {len(self._tokens) - 1}")
+        if not self._tokens[id_]:
+            raise ValueError(f"the id {id_} is not used in this vocabulary")
+        return self._tokens[id_]
 
-    @classmethod
-    def from_tiktoken(
-        cls,
-        text: str,
-        *,
-        pattern: str,
-        special_tokens: Mapping[str, int] | None = None,
-        roles: SpecialTokens | None = None,
-    ) -> Self:
-        """Returns the tokenizer in the text of a `.tiktoken` file; see `tiktoken.read_tiktoken`.
-
-        Args:
-            special_tokens: spelling -> id.
-            roles: role -> spelling, of some of them.
-        """
-        model = tiktoken.read_tiktoken(text, pattern, special_tokens)
-        return cls(replace(model, special_roles=_checked_roles(roles or {}, model)))
-
-    @classmethod
-    def from_vocab_and_merges(
-        cls, vocab: str, merges: str, *, pattern: str = "gpt2", special_tokens: SpecialTokens | None = None
-    ) -> Self:
-        """Returns the tokenizer in the texts of `vocab.json` and `merges.txt`; see
-        `vocab_and_merges.read_vocab_and_merges`."""
-        return cls(vocab_and_merges.read_vocab_and_merges(vocab, merges, pattern, special_tokens))
-
-    @classmethod
-    def from_codes(cls, codes: str, *, special_tokens: SpecialTokens | None = None) -> Self:
-        """Returns the tokenizer in the text of subword-nmt codes; see `subword_nmt.read_subword_nmt`."""
-        return cls(subword_nmt.read_subword_nmt(codes, special_tokens))
-
-    @property
-    def model(self) -> Model:
-        """What the tokenizer is made of."""
-        return self._model
-
-    def files(self) -> dict[str, str]:
-        """Returns the text of each file that `save` writes, by name."""
-        return {
-            name: tokenizer_json.format_json(content)
-            for name, content in tokenizer_json.make_files(self._model).items()
-        }
+    # Save.
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`, each whole or not at all.
+        """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json` to a folder.
 
-        Hugging Face tokenizers load them, unless `tokenizer.json` says in its `reason` why its format cannot hold
-        this model; `Tokenizer.load` always does.
+        Each file is written completely or not at all. `load` always reads them. Hugging Face tokenizers and
+        transformers read them too, unless their format cannot hold this tokenizer exactly; then the entry `reason` of
+        `tokenizer.json` says why.
+
+        Raises:
+            OSError: the folder cannot be made or written to.
+
+        >>> Tokenizer.train(["hug pug hugs"], num_merges=2).save("tokenizers/english")  # doctest: +SKIP
         """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
@@ -401,55 +660,21 @@ class Tokenizer:
             temporary.write_text(text, encoding="utf-8")
             temporary.replace(target / name)
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Returns the tokenizer in a folder, or in a `tokenizer.json` with the files beside it.
+    def files(self) -> dict[str, str]:
+        """Returns the files that `save` writes: name -> text.
 
-        Raises:
-            FileNotFoundError: there is none.
-            ValueError: the file is damaged, or asks for something that is not supported; it is never guessed at.
+        >>> list(Tokenizer.train(["hug pug hugs"], num_merges=2).files())
+        ['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json']
         """
-        file = Path(path)
-        if file.is_dir():
-            file = file / tokenizer_json.TOKENIZER_FILE
-        if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
-        beside = [file.with_name(name) for name in (tokenizer_json.SPECIAL_TOKENS_FILE, tokenizer_json.CONFIG_FILE)]
-        roles = next((path.read_text(encoding="utf-8") for path in beside if path.is_file()), None)
-        return cls.from_json(
-            file.read_text(encoding="utf-8"),
-            roles,
-            source=str(file),
-        )
-
-    @classmethod
-    def from_json(
-        cls, text: str, special_tokens_map: str | None = None, *, source: str = tokenizer_json.TOKENIZER_FILE
-    ) -> Self:
-        """Returns the tokenizer in the text of a `tokenizer.json` and, for the roles, a `special_tokens_map.json`, or a
-        `tokenizer_config.json` in its place.
-
-        Raises:
-            ValueError: see `load`; `source` names the file in the message.
-        """
-        try:
-            model = tokenizer_json.read_tokenizer_json(json.loads(text))
-            roles = tokenizer_json.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
-            return cls(replace(model, special_roles=_checked_roles(roles, model) or model.special_roles))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error
-        except KeyError as error:
-            raise ValueError(f"{source}: the entry {error} is missing") from error
-        except (AttributeError, TypeError) as error:
-            raise ValueError(f"{source}: this is not a tokenizer file: {error}") from error
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from error
+        files = tokenizer_json.make_files(self._model)
+        return {name: tokenizer_json.format_json(content) for name, content in files.items()}
 
 
-def _checked_roles(roles: SpecialTokens, model: Model) -> dict[str, str | list[str]]:
+def _check_roles(roles: SpecialTokens, model: Model) -> dict[str, str | list[str]]:
+    """Returns role -> spelling, or a list of them; raises ValueError if a spelling is not a special token's."""
     absent = [spelling for spelling in list_special_tokens(roles) if spelling not in model.special_tokens]
     if absent:
-        raise ValueError(f"the role of {absent[0]!r} is given, but it is not among the special tokens")
+        raise ValueError(f"{absent[0]!r} has a role, but it is not among the special tokens")
     return {role: given if isinstance(given, str) else list(given) for role, given in roles.items()}
 
 
@@ -459,8 +684,8 @@ def _check_text(text: object) -> None:
         raise TypeError(f"text is {type(text).__name__} ({text!r:.60}), not str; {remedy}")
 
 
-def _is_text(arrow_type: pa.DataType) -> bool:
+def _is_string_type(arrow_type: pa.DataType) -> bool:
     if pa.types.is_dictionary(arrow_type):
-        return _is_text(arrow_type.value_type)
+        return _is_string_type(arrow_type.value_type)
     kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
     return any(is_kind(arrow_type) for is_kind in kinds)

@@ -85,6 +85,7 @@ class AddedTokenFinder:
     """
 
     def __init__(self, tokens: Sequence[AddedToken], pre_tokenizer: PreTokenizer, passes_special: bool = False) -> None:
+        """Prepares the search for the tokens."""
         self._pre_tokenizer = pre_tokenizer
         if passes_special and all(token.special for token in tokens):
             tokens = ()
@@ -177,12 +178,12 @@ class _LiteralFinder:
         return found
 
     def split(self, text: str) -> Iterator[_Match]:
-        """Yields the parts of a text in the library's order, tokens and the text between them.
+        r"""Yields the parts of a text in the library's order, tokens and the text between them.
 
         Parts overlap where a token with `rstrip` took white space that a later token or the text after it has too.
 
-        >>> tokens = {"<a>": AddedToken("<a>", id=300, rstrip=True), "\\n\\n": AddedToken("\\n\\n", id=301)}
-        >>> [(start, stop) for _, start, stop in _LiteralFinder(tokens, passes_special=False).split("<a>\\n\\n\\nb")]
+        >>> tokens = {"<a>": AddedToken("<a>", id=300, rstrip=True), "\n\n": AddedToken("\n\n", id=301)}
+        >>> [(start, stop) for _, start, stop in _LiteralFinder(tokens, passes_special=False).split("<a>\n\n\nb")]
         [(0, 6), (3, 5), (5, 7)]
         """
         end = 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bpe_core.encoding.word_encoder import WordEncoder
-from bpe_core.encoding.word_merging import NO_RANK, Merging, RankedBy, find_rank, new_merging
+from bpe_core.encoding.word_merging import NO_RANK, MergeTable, RankedBy, find_rank, make_merge_table
 from bpe_core.hashing import GOLDEN_RATIO, finalize_splitmix64_in_kernel
 from bpe_core.kernels import Int32s, Int64s, UInt8s, allocating_device_function, allocating_kernel
 from bpe_core.merging.alphabet import Alphabet
@@ -19,7 +19,7 @@ from bpe_core.pretokenize.pre_tokenizer import WordEnds
 
 
 @allocating_device_function
-def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, state: Any) -> Any:
+def _merge_word_with_dropout(symbols: Int32s, table: MergeTable, least: Any, state: Any) -> Any:
     """Merges a word in place; returns how many symbols are left.
 
     In each step, every place where a merge is possible draws a random number from `state`. A place takes part in the
@@ -28,7 +28,7 @@ def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, stat
     size = symbols.size
     ranks = np.empty(size, np.uint64)
     for at in range(size - 1):
-        ranks[at] = find_rank(symbols[at], symbols[at + 1], merging.slots)
+        ranks[at] = find_rank(symbols[at], symbols[at + 1], table.slots)
     while size > 1:
         best, lowest = -1, NO_RANK
         for at in range(size - 1):
@@ -39,20 +39,20 @@ def _merge_word_with_dropout(symbols: Int32s, merging: Merging, least: Any, stat
                 best, lowest = at, ranks[at]
         if best < 0:
             break
-        symbols[best] = merging.merged[np.int64(lowest)]
+        symbols[best] = table.merged[np.int64(lowest)]
         size -= 1
         for at in range(best + 1, size):
             symbols[at] = symbols[at + 1]
             ranks[at] = ranks[at + 1]
         if best > 0:
-            ranks[best - 1] = find_rank(symbols[best - 1], symbols[best], merging.slots)
+            ranks[best - 1] = find_rank(symbols[best - 1], symbols[best], table.slots)
         if best < size - 1:
-            ranks[best] = find_rank(symbols[best], symbols[best + 1], merging.slots)
+            ranks[best] = find_rank(symbols[best], symbols[best + 1], table.slots)
     return size
 
 
 @allocating_kernel
-def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: Any, seed: Any) -> Int32s:
+def merge_with_dropout(symbols: Int32s, ends: Int64s, table: MergeTable, least: Any, seed: Any) -> Int32s:
     """Returns the ids of words after merging each with dropout.
 
     In each step every possible merge is left out with the probability `least / 2^64`, drawn again for each place. Of
@@ -63,7 +63,7 @@ def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: A
     Args:
         symbols: the base symbols of all words, one word after the other.
         ends: where each word's symbols end in `symbols`.
-        merging: the merges.
+        table: the merges.
         least: the dropout times 2^64, uint64.
         seed: uint64.
     """
@@ -71,7 +71,7 @@ def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: A
     write = start = np.int64(0)
     for word in range(ends.size):
         state = finalize_splitmix64_in_kernel(np.uint64(seed) + np.uint64(word + 1) * GOLDEN_RATIO)
-        size = _merge_word_with_dropout(ids[start : ends[word]], merging, least, state)
+        size = _merge_word_with_dropout(ids[start : ends[word]], table, least, state)
         for i in range(size):
             ids[write + i] = ids[start + i]
         write += size
@@ -80,13 +80,14 @@ def merge_with_dropout(symbols: Int32s, ends: Int64s, merging: Merging, least: A
 
 
 class DropoutEncoder:
-    """Encodes words with merges left out at random; the arguments are those of `WordEncoder`."""
+    """Encodes words with merges left out at random; unlike `WordEncoder`, without a word cache."""
 
     def __init__(
         self, alphabet: Alphabet, base_ids: dict[bytes, int], merges: Int32s, ranked_by: RankedBy = "merge"
     ) -> None:
+        """Prepares the merges; the arguments are as for `WordEncoder`."""
         self._without_merges = WordEncoder(alphabet, base_ids, merges[:0])
-        self._merging = new_merging(merges, ranked_by)
+        self._table = make_merge_table(merges, ranked_by)
 
     def encode(self, data: UInt8s, word_ends: WordEnds, dropout: float, seed: int) -> Int32s:
         """Returns the ids of one text that was split into words; an unknown character is `UNKNOWN - code point`.
@@ -100,4 +101,4 @@ class DropoutEncoder:
         each_word = word_ends._replace(first_end=np.arange(0, word_ends.ends.size + 1, word_ends.stride))
         symbols, starts = self._without_merges.encode(data, np.zeros(1, np.int64), each_word)
         least = np.uint64(int(dropout * 2**64))
-        return merge_with_dropout(symbols, starts[1:], self._merging, least, np.uint64(seed & (2**64 - 1)))
+        return merge_with_dropout(symbols, starts[1:], self._table, least, np.uint64(seed & (2**64 - 1)))

@@ -47,6 +47,7 @@ class TextEncoder:
     """
 
     def __init__(self, model: Model) -> None:
+        """Prepares the model's merges and added tokens for encoding."""
         self._model = model
         added = {token.id for token in model.added_tokens}
         ids = {token: id_ for id_, token in enumerate(model.tokens) if id_ not in added and token}

@@ -1,6 +1,21 @@
-"""Words -> ids by an ordered list of merges: the pair learned first is merged first, the leftmost of equals.
+"""Encodes words to ids: looks up words that it has met before, and merges new ones.
 
-A word met before is looked up with its ids, up to four of them in the slot of the word itself; a new one is merged.
+Text repeats its words, so most words are found in the word cache together with their ids. A batch of words is
+encoded in runs of `_RUN_WORDS` words, each in these steps:
+
+    find        the slot of each word in the cache, a negative number for words that are not there   (`find_words`)
+    merge       the words not found, put them into the cache with their ids                 (`_cache_new_words`)
+    write       the ids of all words in order; words too long for the cache are merged here   (`_write_run_ids`)
+
+The word cache is a `WordTable`, whose slots are four uint64. The first two are the word (or a hash of it and where it
+lies in the table's pool, if it has over 15 bytes); the last two belong to this module:
+
+    word of 1 to 4 ids  [ key | number of ids, key | id 0, id 1   | id 2, id 3    ]
+    word of more        [ key | 15,            key | start in ids | number of ids ]      its ids are in `WordCache.ids`
+
+The number of ids is in the upper four bits of the second uint64, which the table leaves to its caller. So a usual word
+and all its ids are read from the same 32 bytes. Words of over `MAX_CACHED_WORD` bytes are not cached. A cache that has
+grown too large is replaced by a new one.
 """
 
 from collections.abc import Mapping
@@ -13,13 +28,13 @@ from bpe_core.encoding.word_merging import (
     SCAN_LIMIT,
     Lanes,
     Links,
-    Merging,
+    MergeTable,
     RankedBy,
-    merge_scanning,
+    make_lanes,
+    make_links,
+    make_merge_table,
+    merge_by_scanning,
     merge_with_heap,
-    new_lanes,
-    new_links,
-    new_merging,
 )
 from bpe_core.kernels import (
     Int32s,
@@ -55,22 +70,26 @@ from bpe_core.word_table import (
 )
 
 UNKNOWN = -3
-"""A character without a symbol is `UNKNOWN - code point` among the symbols of a word."""
+"""A character that is not a base symbol is encoded as `UNKNOWN - code point`, a negative number that never merges."""
 
-_LONGEST_WORD_KEPT = SCAN_LIMIT - 1  # bytes: of one symbol each, with a marker that stands apart
-_MOST_BYTES_KEPT = 1 << 28
-_IDS_IN_SLOT = 4
-_ELSEWHERE = 15  # in the upper four bits of a key: the ids lie in `Cache.ids`
-_RUN = 1024
-_MOST_WORDS_KEPT = MIN_LARGE_WORDS - _RUN  # So the table stays at 64 MiB.
-_SYMBOLS = 1 << 14
+MAX_CACHED_WORD = SCAN_LIMIT - 1
+"""The most bytes of a word that is cached. Each may be a symbol, and an end-of-word marker may follow as one more."""
+
+_RUN_WORDS = 1024
+_MAX_CACHED_WORDS = MIN_LARGE_WORDS - _RUN_WORDS  # So that the table never exceeds 64 MiB.
+_MAX_POOL_BYTES = 1 << 28  # For words of over 15 bytes.
+_MAX_INLINE_IDS = 4  # ids in the slot itself
+_NOT_INLINE = 15  # in place of the number of ids
+_FIRST_SYMBOLS = 1 << 14  # capacity
 
 
-class Spelling(NamedTuple):
-    """How a word becomes base symbols.
+class BaseIds(NamedTuple):
+    """The ids of base symbols, for kernels.
 
-    `bare` has an id for each byte, or for each code point; `ending` one for each code point where the end-of-word
-    marker is glued to it, else it is empty. `marker` is the id of a marker that stands apart, or -1.
+    Attributes:
+        bare: for kind `byte` the id of each byte; for kind `char` the id of each code point, or -1.
+        ending: the id of each code point with the end-of-word marker glued to it, or -1. Empty if no marker is glued.
+        marker: the id of an end-of-word marker that is a symbol of its own, or -1.
     """
 
     bare: Int32s
@@ -78,50 +97,69 @@ class Spelling(NamedTuple):
     marker: int
 
 
-class Cache(NamedTuple):
-    """Words met before. Of each slot's numbers, the first two hold four ids, or the place in `ids` and their number."""
+class WordCache(NamedTuple):
+    """Words met before and their ids; the module's docstring shows a slot.
+
+    Attributes:
+        words: the table.
+        ids: the ids of words with over `_MAX_INLINE_IDS` ids.
+        used: one number: how many of `ids` are in use.
+        max_words: a cache with more words is full.
+        max_pool_bytes: so is a cache whose table has more bytes in its pool.
+    """
 
     words: WordTable
     ids: Int32s
-    used: Int64s  # of `ids`
-    most_words: int  # A cache of more is full,
-    most_bytes: int  # and so is one with more of words of over 15 bytes.
+    used: Int64s
+    max_words: int
+    max_pool_bytes: int
 
 
-class Room(NamedTuple):
-    """Room for the words of one run; what is in it has no meaning between runs."""
+class Workspace(NamedTuple):
+    """Memory for the words of one run; nothing in it is kept between runs.
+
+    Attributes:
+        keys: memory for `find_words`.
+        found: the slot of each word, or a negative number.
+        id_ends: where each word's ids end in the ids of the batch.
+        new: the slot of each new word.
+        starts: where each new word's symbols start in `symbols`.
+        sizes: how many symbols each new word has.
+        symbols: the symbols of the new words, with a free place before each word and behind the last.
+        lanes: memory for `merge_by_scanning`.
+        links: memory for `merge_with_heap`.
+    """
 
     keys: WordKeys
     found: Int64s
-    last_id: Int64s  # where each word's ids end
-    # Of each new word:
-    new: Int64s  # its slot
-    starts: Int64s  # where its symbols start in `symbols`
-    sizes: Int64s  # how many they are
+    id_ends: Int64s
+    new: Int64s
+    starts: Int64s
+    sizes: Int64s
     symbols: Int32s
     lanes: Lanes
     links: Links
 
 
-class Memory(NamedTuple):
-    """What an encoder works in, one call at a time."""
+class EncoderMemory(NamedTuple):
+    """What one call of `WordEncoder.encode` works with; threads that encode at the same time have one each."""
 
-    cache: Cache
-    room: Room
+    cache: WordCache
+    workspace: Workspace
 
 
-# How far the encoding of a batch has come, in one int64 array: ends of words, texts, ids. Then what the room for links
-# must be for the next word.
-_ENDS, _TEXTS, _IDS, _LINKS = range(4)
+# The progress of a batch, in one int64 array: how many word ends were read, texts finished and ids written. The last
+# number is how many symbols the next word has at most, if it is too long for the cache.
+_NUM_ENDS, _NUM_TEXTS, _NUM_IDS, _LONG_WORD = range(4)
 
 
 @device_function
-def _spell(data: UInt8s, start: Any, stop: Any, spelling: Spelling, symbols: Int32s, first: Any) -> Any:
-    """Writes a word's base symbols to `symbols[first:]`; returns how many there are."""
+def _write_base_ids(data: UInt8s, start: Any, stop: Any, base_ids: BaseIds, symbols: Int32s, first: Any) -> Any:
+    """Writes the base symbols of the word `data[start:stop]` to `symbols[first:]`; returns how many there are."""
     to = first
-    if spelling.bare.size == 256:
+    if base_ids.bare.size == 256:
         for at in range(start, stop):
-            symbols[to] = spelling.bare[data[at]]
+            symbols[to] = base_ids.bare[data[at]]
             to += 1
     else:
         at = start
@@ -131,43 +169,44 @@ def _spell(data: UInt8s, start: Any, stop: Any, spelling: Spelling, symbols: Int
             if width > 1:
                 code = decode_code_point(data, at)
             at += width
-            symbol = np.int64(spelling.bare[code])
-            if at == stop and spelling.ending.size > 0:
-                symbol = np.int64(spelling.ending[code])
+            symbol = np.int64(base_ids.bare[code])
+            if at == stop and base_ids.ending.size > 0:
+                symbol = np.int64(base_ids.ending[code])
             symbols[to] = symbol if symbol >= 0 else UNKNOWN - code
             to += 1
-        if spelling.marker >= 0:
-            symbols[to] = spelling.marker
+        if base_ids.marker >= 0:
+            symbols[to] = base_ids.marker
             to += 1
     return to - first
 
 
 @device_function
-def _merge_new(
+def _cache_new_words(
     data: UInt8s,
     start: Any,
     ends: Int64s,
     stride: Any,
-    spelling: Spelling,
-    merging: Merging,
-    memory: Memory,
+    base_ids: BaseIds,
+    merges: MergeTable,
+    memory: EncoderMemory,
     found: Int64s,
 ) -> None:
-    """Merges the words of a run that are not in the cache, for which it has room, and puts them there.
+    """Merges the words of a run that were not found and puts them into the cache, which has room for them.
 
-    Words of over `_LONGEST_WORD_KEPT` bytes stay not found.
+    Writes their slots to `found`. Words of over `MAX_CACHED_WORD` bytes are left out: their number there stays
+    negative.
     """
-    cache, room = memory
+    cache, workspace = memory
     slots, pool, used = cache.words
-    new, starts, sizes, symbols = room.new, room.starts, room.sizes, room.symbols
+    new, starts, sizes, symbols = workspace.new, workspace.starts, workspace.sizes, workspace.symbols
     num_new, at = np.int64(0), np.int64(1)
     for word in range(found.size):
         if found[word] >= 0:
             continue
         first, size = get_word_span(word, start, ends, stride)
-        if size > _LONGEST_WORD_KEPT:
+        if size > MAX_CACHED_WORD:
             continue
-        # It may have stood earlier in this run.
+        # Look again: the word may have been added since, because it also occurs earlier in this run.
         low, high, mixed = make_word_key(data, first, size)
         if high != 0:
             slot = find_inline_word(slots, low, high, mixed)
@@ -176,23 +215,23 @@ def _merge_new(
         if slot < 0:
             slot = put_word(slots, pool, used, slot, data, first, size, low, high, 0)
             new[num_new], starts[num_new] = slot, at
-            sizes[num_new] = _spell(data, first, first + size, spelling, symbols, at)
+            sizes[num_new] = _write_base_ids(data, first, first + size, base_ids, symbols, at)
             at += sizes[num_new] + 1
             num_new += 1
         found[word] = slot
-    merge_scanning(symbols, starts, sizes, num_new, merging, room.lanes)
+    merge_by_scanning(symbols, starts, sizes, num_new, merges, workspace.lanes)
     for word in range(num_new):
-        _keep_ids(new[word], symbols, starts[word], sizes[word], slots, cache.ids, cache.used)
+        _store_ids(new[word], symbols, starts[word], sizes[word], slots, cache.ids, cache.used)
 
 
 @device_function
-def _keep_ids(
-    slot: Any, symbols: Int32s, first: Any, size: Any, slots: UInt64s, kept_ids: Int32s, used: Int64s
+def _store_ids(
+    slot: Any, symbols: Int32s, first: Any, size: Any, slots: UInt64s, cached_ids: Int32s, used: Int64s
 ) -> None:
-    """Puts the ids of a word, `size` symbols from `first` on, into its slot."""
-    flags = np.uint64(size if size <= _IDS_IN_SLOT else _ELSEWHERE)
+    """Stores the ids `symbols[first : first + size]` of the word in a slot."""
+    flags = np.uint64(size if size <= _MAX_INLINE_IDS else _NOT_INLINE)
     slots[slot + 1] |= flags << np.uint64(60)
-    if size <= _IDS_IN_SLOT:
+    if size <= _MAX_INLINE_IDS:
         for half in range(2):
             packed = np.uint64(0)
             for i in range(2 * half, min(2 * half + 2, size)):
@@ -201,17 +240,18 @@ def _keep_ids(
     else:
         place = used[0]
         slots[slot + 2], slots[slot + 3] = np.uint64(place), np.uint64(size)
-        copy_items(symbols, first, first + size, kept_ids, place)
+        copy_items(symbols, first, first + size, cached_ids, place)
         used[0] = place + size
 
 
 @device_function
-def _known_ids(
-    found: Int64s, first: Any, slots: UInt64s, kept_ids: Int32s, ids: Int32s, at: Any, last_id: Int64s
+def _write_cached_ids(
+    found: Int64s, first: Any, slots: UInt64s, cached_ids: Int32s, ids: Int32s, at: Any, id_ends: Int64s
 ) -> Any:
-    """Writes the ids of found words, from the word `first` on, until one is not found.
+    """Writes the ids of the words from `first` on to `ids[at:]`, up to the first word that is not cached.
 
-    Writes to `last_id` where each word's ids end; returns the word that is not found, or how many there are.
+    Writes where each word's ids end to `id_ends`. Returns the index of the word that is not cached, or the number of
+    words if all are.
     """
     for word in range(first, found.size):
         if found[word] < 0:
@@ -219,140 +259,158 @@ def _known_ids(
         slot, to = np.uint64(found[word]), np.uint64(at)
         count = np.int64(slots[slot + np.uint64(1)] >> np.uint64(60))
         low, high = slots[slot + np.uint64(2)], slots[slot + np.uint64(3)]
-        if count == _ELSEWHERE:
+        if count == _NOT_INLINE:
             count = np.int64(high)
             for i in range(count):
-                ids[at + i] = kept_ids[np.int64(low) + i]
+                ids[at + i] = cached_ids[np.int64(low) + i]
         else:
+            # All four are written, however many count: that needs no branch. The next word overwrites the others.
             ids[to] = np.int32(low)
             ids[to + np.uint64(1)] = np.int32(low >> np.uint64(32))
             ids[to + np.uint64(2)] = np.int32(high)
             ids[to + np.uint64(3)] = np.int32(high >> np.uint64(32))
         at += count
-        last_id[word] = at
+        id_ends[word] = at
     return found.size
 
 
 @device_function
-def _encode_run(
+def _write_run_ids(
     data: UInt8s,
     start: Any,
     ends: Int64s,
     stride: Any,
-    spelling: Spelling,
-    merging: Merging,
-    memory: Memory,
+    base_ids: BaseIds,
+    merges: MergeTable,
+    memory: EncoderMemory,
     found: Int64s,
     ids: Int32s,
     at: Any,
-    done: Int64s,
+    progress: Int64s,
 ) -> Any:
-    """Writes the ids of words that were looked up, from the place `at` on, where there is room; returns where they end.
+    """Writes the ids of a run of words to `ids[at:]`, which has room for them; returns where they end.
 
-    Writes to `last_id` where each word's ids end. Returns -1 where a word needs more links, and notes how many.
+    Writes where each word's ids end to `Workspace.id_ends`. Returns -1 if a word is too long for `Workspace.links`,
+    and writes how many links it needs to `progress`.
     """
-    cache, room = memory
+    cache, workspace = memory
     word = np.int64(0)
     while True:
         before = word
-        word = _known_ids(found, word, cache.words.slots, cache.ids, ids, at, room.last_id)
+        word = _write_cached_ids(found, word, cache.words.slots, cache.ids, ids, at, workspace.id_ends)
         if word > before:
-            at = room.last_id[word - 1]
+            at = workspace.id_ends[word - 1]
         if word == found.size:
             return at
-        # Too long a word for the cache.
+        # A word too long for the cache.
         first, size = get_word_span(word, start, ends, stride)
-        done[_LINKS] = size + 1  # With a marker that stands apart.
-        if done[_LINKS] > room.links.after.size:
+        progress[_LONG_WORD] = size + 1  # One more for an end-of-word marker.
+        if progress[_LONG_WORD] > workspace.links.after.size:
             return -1
-        count = _spell(data, first, first + size, spelling, ids, at)
-        at += merge_with_heap(ids[at : at + count], merging, room.links)
-        room.last_id[word] = at
+        count = _write_base_ids(data, first, first + size, base_ids, ids, at)
+        at += merge_with_heap(ids[at : at + count], merges, workspace.links)
+        workspace.id_ends[word] = at
         word += 1
 
 
 @kernel
-def _is_full(cache: Cache) -> Any:
-    return cache.words.used[NUM_WORDS] > cache.most_words or cache.words.used[NUM_POOL_BYTES] > cache.most_bytes
+def _is_full(cache: WordCache) -> Any:
+    return cache.words.used[NUM_WORDS] > cache.max_words or cache.words.used[NUM_POOL_BYTES] > cache.max_pool_bytes
 
 
 @device_function
-def _has_room(memory: Memory, num_bytes: Any) -> Any:
-    """Whether there is room for a run of words of so many bytes, and the cache has not grown too large."""
-    cache, room = memory
+def _has_room_for_run(memory: EncoderMemory, num_bytes: Any) -> Any:
+    """Returns whether the cache is not full, and the memory has room for a run of words of `num_bytes` bytes in all."""
+    cache, workspace = memory
     return (
         not _is_full(cache)
-        and has_capacity(cache.words, _RUN, num_bytes)
-        and cache.used[0] + num_bytes + _RUN <= cache.ids.size
-        and num_bytes + 2 * _RUN + 1 <= room.symbols.size
+        and has_capacity(cache.words, _RUN_WORDS, num_bytes)
+        and cache.used[0] + num_bytes + _RUN_WORDS <= cache.ids.size
+        and num_bytes + 2 * _RUN_WORDS + 1 <= workspace.symbols.size
     )
 
 
 @kernel
-def _encode(
-    done: Int64s,
+def _encode_runs(
+    progress: Int64s,
     start: Any,
     data: UInt8s,
     ends: Int64s,
     first_end: Int64s,
     stride: Any,
-    spelling: Spelling,
-    merging: Merging,
-    memory: Memory,
+    base_ids: BaseIds,
+    merges: MergeTable,
+    memory: EncoderMemory,
     ids: Int32s,
     text_ids: Int64s,
 ) -> None:
-    """Encodes words from the place `start` on, run after run, as long as there is room; `done` says how far it came."""
-    room = memory.room
-    run = stride * _RUN
-    while done[_ENDS] < ends.size:
-        first, before, text = done[_ENDS], done[_IDS], done[_TEXTS]
+    """Encodes run after run until all words are encoded, or something has no room for the next run.
+
+    Args:
+        progress: how far the batch has come, see `_NUM_ENDS`; updated after each run.
+        start: where the next word starts in `data`.
+        data: the texts, one after the other.
+        ends: see `WordEnds`, as `first_end` and `stride`.
+        first_end: one number per text and one more.
+        stride: 1 or 2.
+        base_ids: the base symbols.
+        merges: the merges.
+        memory: the word cache and the memory for a run.
+        ids: receives the ids of all words.
+        text_ids: receives where each text's ids start in `ids`.
+    """
+    workspace = memory.workspace
+    run = stride * _RUN_WORDS
+    while progress[_NUM_ENDS] < ends.size:
+        first, before, text = progress[_NUM_ENDS], progress[_NUM_IDS], progress[_NUM_TEXTS]
         stop = min(first + run, ends.size)
-        if before + _most_ids(start, ends[stop - 1]) > ids.size:
+        if before + _max_ids(start, ends[stop - 1]) > ids.size:
             return
-        if not _has_room(memory, _most_kept(start, ends[stop - 1])):
+        if not _has_room_for_run(memory, _max_cached_bytes(start, ends[stop - 1])):
             return
-        run_ends, found = ends[first:stop], room.found[: (stop - first) // stride]
-        find_words(data, start, run_ends, stride, memory.cache.words, room.keys, found)
-        _merge_new(data, start, run_ends, stride, spelling, merging, memory, found)
-        at = _encode_run(data, start, run_ends, stride, spelling, merging, memory, found, ids, before, done)
+        run_ends, found = ends[first:stop], workspace.found[: (stop - first) // stride]
+        find_words(data, start, run_ends, stride, memory.cache.words, workspace.keys, found)
+        _cache_new_words(data, start, run_ends, stride, base_ids, merges, memory, found)
+        at = _write_run_ids(data, start, run_ends, stride, base_ids, merges, memory, found, ids, before, progress)
         if at < 0:
             return
         while text < first_end.size and first_end[text] <= stop:
             word = (first_end[text] - first) // stride
-            text_ids[text] = room.last_id[word - 1] if word > 0 else before
+            text_ids[text] = workspace.id_ends[word - 1] if word > 0 else before
             text += 1
         start = ends[stop - 1]
-        done[_ENDS], done[_IDS], done[_TEXTS] = stop, at, text
+        progress[_NUM_ENDS], progress[_NUM_IDS], progress[_NUM_TEXTS] = stop, at, text
 
 
 @kernel
-def _most_kept(start: Any, stop: Any) -> Any:
-    """Returns how many bytes of a run of words the cache may take."""
-    return min(stop - start, _RUN * _LONGEST_WORD_KEPT)
+def _max_cached_bytes(start: Any, stop: Any) -> Any:
+    """Returns the most bytes that a run of words, `data[start:stop]`, may add to the cache."""
+    return min(stop - start, _RUN_WORDS * MAX_CACHED_WORD)
 
 
 @kernel
-def _most_ids(start: Any, stop: Any) -> Any:
-    """Returns how many places the ids of a run of words may take.
+def _max_ids(start: Any, stop: Any) -> Any:
+    """Returns how many places in `ids` a run of words, `data[start:stop]`, may need.
 
-    A word has no more ids than bytes, and one more where a marker stands apart; four are written at a time.
+    A word has at most one id per byte and one for an end-of-word marker; `_write_cached_ids` writes four at a time.
     """
-    return stop - start + _RUN + _IDS_IN_SLOT
+    return stop - start + _RUN_WORDS + _MAX_INLINE_IDS
 
 
 class WordEncoder:
     """Encodes batches of words.
 
+    Several threads may use one encoder; each then fills a word cache of its own.
+
     Args:
         alphabet: the base symbols.
         base_ids: the id of each base symbol.
-        merges: int32, shape `(merges, 3)`, as in `Model`.
+        merges: int32, shape `(num_merges, 3)`, as in `Model`.
         ranked_by: as in `Model`.
-        whole_words: words that are one id, whatever the merges make of them.
+        whole_words: words that have one id, whatever the merges would make of them.
 
     Raises:
-        ValueError: one of `whole_words` is longer than the cache keeps words.
+        ValueError: one of `whole_words` has over `MAX_CACHED_WORD` bytes: they are kept in the word cache.
     """
 
     def __init__(
@@ -363,66 +421,87 @@ class WordEncoder:
         ranked_by: RankedBy = "merge",
         whole_words: Mapping[bytes, int] | None = None,
     ) -> None:
-        self._merging = new_merging(merges, ranked_by)
-        self._spelling = _spelling(alphabet, base_ids)
-        self._first_cache = _cache_of(whole_words or {})
-        # Threads take one each.
-        self._memories: list[Memory] = []
+        """Prepares the merges, and a word cache that holds only `whole_words`."""
+        self._merges = make_merge_table(merges, ranked_by)
+        self._base_ids = _make_base_ids(alphabet, base_ids)
+        self._first_cache = _make_cache(whole_words or {})
+        self._free_memories: list[EncoderMemory] = []  # Those that no thread uses at the moment.
 
     def encode(self, data: UInt8s, offsets: Int64s, word_ends: WordEnds) -> tuple[Int32s, Int64s]:
-        """Returns the ids of texts that were cut into words, and where each text's ids start (one more than texts).
+        """Encodes texts that were split into words.
 
-        A character without a symbol is `UNKNOWN - code point` among the ids.
+        Args:
+            data: the texts, one after the other.
+            offsets: where each text starts in `data`, and one more for the end; only the first is used.
+            word_ends: where each text's words end.
+
+        Returns:
+            The ids of all texts, and where each text's ids start in them (one more number than texts). A character that
+            is not a base symbol is `UNKNOWN - code point` among the ids.
         """
         ends, first_end, stride = word_ends
-        ids = np.empty(data.size // 3 + _RUN, np.int32)  # Most tokens are longer; where not, the array grows.
+        ids = np.empty(data.size // 3 + _RUN_WORDS, np.int32)  # Enough for most texts; grows if it is not.
         text_ids = np.empty(first_end.size, np.int64)
-        memory = self._memories.pop() if self._memories else Memory(_copied(self._first_cache), _new_room())
-        done = np.zeros(4, np.int64)
-        while done[_ENDS] < ends.size:
-            first = int(done[_ENDS])
+        if self._free_memories:
+            memory = self._free_memories.pop()
+        else:
+            memory = EncoderMemory(_copy_cache(self._first_cache), _make_workspace())
+        progress = np.zeros(4, np.int64)
+        # Each round makes room for the next run, and the kernel then encodes as many runs as there is room for.
+        while progress[_NUM_ENDS] < ends.size:
+            first = int(progress[_NUM_ENDS])
             start = ends[first - 1] if first > 0 else offsets[0]
-            stop = ends[min(first + stride * _RUN, ends.size) - 1]
-            memory = self._with_room(memory, _most_kept(start, stop), int(done[_LINKS]))
-            ids = with_capacity(ids, int(done[_IDS]) + _most_ids(start, stop))
-            _encode(done, start, data, ends, first_end, stride, self._spelling, self._merging, memory, ids, text_ids)
-        self._memories.append(memory)
-        num_ids = int(done[_IDS])
-        text_ids[done[_TEXTS] :] = num_ids
+            stop = ends[min(first + stride * _RUN_WORDS, ends.size) - 1]
+            memory = self._make_room(memory, _max_cached_bytes(start, stop), int(progress[_LONG_WORD]))
+            ids = with_capacity(ids, int(progress[_NUM_IDS]) + _max_ids(start, stop))
+            _encode_runs(
+                progress, start, data, ends, first_end, stride, self._base_ids, self._merges, memory, ids, text_ids
+            )
+        self._free_memories.append(memory)
+        num_ids = int(progress[_NUM_IDS])
+        text_ids[progress[_NUM_TEXTS] :] = num_ids
         return ids[:num_ids].copy(), text_ids
 
-    def _with_room(self, memory: Memory, num_bytes: int, num_links: int) -> Memory:
-        """Returns memory with room for a run of words of so many bytes; a cache that is too large is begun anew."""
-        cache, room = memory
+    def _make_room(self, memory: EncoderMemory, num_bytes: int, num_links: int) -> EncoderMemory:
+        """Returns the memory with room for a run of words of `num_bytes` bytes in all; replaces a full cache.
+
+        `num_links` is how many symbols the longest word to merge with a heap has at most.
+        """
+        cache, workspace = memory
         if _is_full(cache):
-            cache = _copied(self._first_cache)
-        words = reserve_words(cache.words, _RUN, num_bytes)
-        ids = with_capacity(cache.ids, cache.used[0] + num_bytes + _RUN)
-        if num_links > room.links.after.size:
-            room = room._replace(links=new_links(num_links))
-        symbols = with_capacity(room.symbols, num_bytes + 2 * _RUN + 1)
-        return Memory(cache._replace(words=words, ids=ids), room._replace(symbols=symbols))
+            cache = _copy_cache(self._first_cache)
+        words = reserve_words(cache.words, _RUN_WORDS, num_bytes)
+        ids = with_capacity(cache.ids, cache.used[0] + num_bytes + _RUN_WORDS)
+        if num_links > workspace.links.after.size:
+            workspace = workspace._replace(links=make_links(num_links))
+        symbols = with_capacity(workspace.symbols, num_bytes + 2 * _RUN_WORDS + 1)
+        return EncoderMemory(cache._replace(words=words, ids=ids), workspace._replace(symbols=symbols))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_memories": []}
+        """Returns what to pickle: all but the word caches."""
+        return {**self.__dict__, "_free_memories": []}
 
 
-def _cache_of(words: Mapping[bytes, int]) -> Cache:
-    longest = max(words, key=len, default=b"")
-    if len(longest) > _LONGEST_WORD_KEPT:
+def _make_cache(whole_words: Mapping[bytes, int]) -> WordCache:
+    """Returns a word cache that holds these words with one id each."""
+    longest = max(whole_words, key=len, default=b"")
+    if len(longest) > MAX_CACHED_WORD:
         raise ValueError(
-            f"the token {longest[:40]!r}… has {len(longest)} bytes; with ignore_merges the most is {_LONGEST_WORD_KEPT}"
+            f"the token {longest[:40]!r}… has {len(longest)} bytes; with ignore_merges a token may have at most "
+            f"{MAX_CACHED_WORD}"
         )
-    data, offsets = flatten_bytes(pa.array(list(words), pa.large_binary()))
-    table = reserve_words(make_word_table(), len(words), data.size)
-    _put_words(data, offsets, np.array(list(words.values()), np.int32), table)
-    most_words, most_bytes = max(_MOST_WORDS_KEPT, 2 * len(words)), max(_MOST_BYTES_KEPT, 2 * data.size)
-    return Cache(table, np.empty(0, np.int32), np.zeros(1, np.int64), most_words, most_bytes)
+    data, offsets = flatten_bytes(pa.array(list(whole_words), pa.large_binary()))
+    table = reserve_words(make_word_table(), len(whole_words), data.size)
+    _put_whole_words(data, offsets, np.array(list(whole_words.values()), np.int32), table)
+    # Whole words do not count as a full cache: otherwise it would be replaced before each run.
+    max_words = max(_MAX_CACHED_WORDS, 2 * len(whole_words))
+    max_pool_bytes = max(_MAX_POOL_BYTES, 2 * data.size)
+    return WordCache(table, np.empty(0, np.int32), np.zeros(1, np.int64), max_words, max_pool_bytes)
 
 
 @kernel
-def _put_words(data: UInt8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
-    """Puts different words, each of one id, into a table that has room for them."""
+def _put_whole_words(data: UInt8s, offsets: Int64s, ids: Int32s, table: WordTable) -> None:
+    """Puts distinct words with one id each into a table that has room for them."""
     slots, pool, used = table
     for word in range(ids.size):
         start, size = offsets[word], offsets[word + 1] - offsets[word]
@@ -432,27 +511,27 @@ def _put_words(data: UInt8s, offsets: Int64s, ids: Int32s, table: WordTable) -> 
         slots[slot + 2], slots[slot + 3] = np.uint64(ids[word]), np.uint64(0)
 
 
-def _copied(cache: Cache) -> Cache:
+def _copy_cache(cache: WordCache) -> WordCache:
     slots, pool, used = cache.words
     words = WordTable(slots.copy(), pool.copy(), used.copy())
     return cache._replace(words=words, ids=cache.ids.copy(), used=cache.used.copy())
 
 
-def _new_room() -> Room:
-    found, last_id, new, starts, sizes = (np.empty(_RUN, np.int64) for _ in range(5))
-    symbols = np.empty(_SYMBOLS, np.int32)
-    return Room(make_word_keys(), found, last_id, new, starts, sizes, symbols, new_lanes(), new_links(0))
+def _make_workspace() -> Workspace:
+    found, id_ends, new, starts, sizes = (np.empty(_RUN_WORDS, np.int64) for _ in range(5))
+    symbols = np.empty(_FIRST_SYMBOLS, np.int32)
+    return Workspace(make_word_keys(), found, id_ends, new, starts, sizes, symbols, make_lanes(), make_links(0))
 
 
-def _spelling(alphabet: Alphabet, base_ids: dict[bytes, int]) -> Spelling:
+def _make_base_ids(alphabet: Alphabet, base_ids: dict[bytes, int]) -> BaseIds:
     nothing = np.empty(0, np.int32)
     if alphabet.kind == "byte":
-        return Spelling(np.array([base_ids[bytes([byte])] for byte in range(256)], np.int32), nothing, -1)
+        return BaseIds(np.array([base_ids[bytes([byte])] for byte in range(256)], np.int32), nothing, -1)
     bare, ending = np.full(NUM_CODE_POINTS, -1, np.int32), np.full(NUM_CODE_POINTS, -1, np.int32)
     for symbol, id_ in base_ids.items():
         if symbol != MARKER:
             symbols = ending if symbol.endswith(MARKER) else bare
             symbols[ord(symbol.removesuffix(MARKER).decode())] = id_
     if alphabet.placement == "apart":
-        return Spelling(bare, nothing, base_ids[MARKER])
-    return Spelling(bare, ending, -1)
+        return BaseIds(bare, nothing, base_ids[MARKER])
+    return BaseIds(bare, ending, -1)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core import Merges, PreTokenizer, Tokenizer
-from bpe_core.encoding.model import Model, NotExpressibleError, number_tokens, symbol_pairs
+from bpe_core.encoding.model import Model, NotExpressibleError, get_symbol_pairs, number_tokens
 from bpe_core.export import export_tokenizer
 from bpe_core.formats.hugging_face_layout import to_hugging_face
 from bpe_core.formats.ranks import rank_by_merges
@@ -199,7 +199,7 @@ def _ranks(model: Model, settings: TokenizerSettings | None) -> _Result:
 
 def _numbered_anew(model: Model) -> Merges:
     """Returns the merges of a model as the merge loop numbers them, whatever its ids are."""
-    pairs = symbol_pairs(model)
+    pairs = get_symbol_pairs(model)
     numbers = {symbol: number for number, symbol in enumerate(model.alphabet.symbols)}
     spelled = list(numbers)
     merged = []

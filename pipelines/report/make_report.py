@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from bpe_core.encoding.model import symbol_pairs
+from bpe_core.encoding.model import get_symbol_pairs
 from bpe_core.merging.merges import learn_merges
 from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.documents import read_task
@@ -131,7 +131,7 @@ def _merge_counts(tokenizer: Tokenizer, job: ReportJob) -> list[int] | None:
     if cut_as.get("pattern") != list(tokenizer.pre_tokenizer.expressions):
         return None
     try:
-        pairs = symbol_pairs(tokenizer.model)
+        pairs = get_symbol_pairs(tokenizer.model)
     except ValueError:  # Its merges are in no order that they could have been learned in, such as Llama 3's.
         return None
     again = learn_merges(read_word_counts(counts_folder)[0], num_merges=len(pairs), resume_from=pairs)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from bpe_core.encoding.model import list_special_tokens, pairs_to_resume_from, size_to_learn
+from bpe_core.encoding.model import get_size_to_learn, list_special_tokens, pairs_to_resume_from
 from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.tokenizer import Tokenizer
@@ -62,7 +62,7 @@ def _vocab_size(settings: TokenizerSettings, train: Train, start: Tokenizer | No
     if start is None:
         return settings.vocab_size
     if settings.vocab_size is not None:
-        return size_to_learn(start.model, settings.vocab_size)
+        return get_size_to_learn(start.model, settings.vocab_size)
     if settings.num_merges is not None and settings.num_merges < len(start.merges):
         raise ValueError(
             f"tokenizer.num_merges is {settings.num_merges}, and {train.start_from} has {len(start.merges)} already, "

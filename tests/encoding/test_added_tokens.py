@@ -379,7 +379,7 @@ def test_training_goes_on_and_ids_stay() -> None:
     assert again.token_bytes() == first.token_bytes()
     assert again.special_tokens == first.special_tokens
     assert [again.encode(text) for text in TEXTS] == [first.encode(text) for text in TEXTS]
-    with pytest.raises(ValueError, match="vocab_size is 200: this tokenizer has 290 ids already"):
+    with pytest.raises(ValueError, match="vocab_size is 200; this tokenizer already has 290 ids"):
         first.train_more(TEXTS, vocab_size=200)
     with pytest.raises(ValueError, match="num_merges is 500; this tokenizer has"):
         first.keep_first_merges(500)

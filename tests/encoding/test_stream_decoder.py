@@ -38,7 +38,7 @@ def test_strict_fails_exactly_where_the_bytes_are_not_utf8(chunks: list[bytes]) 
 
 def test_an_unfinished_character_is_held_back() -> None:
     tokenizer = Tokenizer.train(["a"], vocab_size=257, special_tokens={"eos": "<|e|>"})
-    decoder = tokenizer.stream_decoder(skip_special_tokens=True)
+    decoder = tokenizer.make_stream_decoder(skip_special_tokens=True)
     first, second, third = "的".encode()
     assert [decoder.push([id_]) for id_ in (first, second, third, 256, first)] == ["", "", "的", "", ""]
     assert decoder.finish() == "\ufffd"

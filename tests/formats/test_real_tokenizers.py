@@ -147,7 +147,8 @@ def test_codes_cut_words_as_subword_nmt_does(placement: Any, tmp_path: Path) -> 
         ours = [token.removesuffix("</w>") for token in trained.tokenize(word)]
         assert [part for part in ours if part] == peer.segment(word).split(" "), word
     assert (
-        Tokenizer.from_codes(path.read_text(encoding="utf-8"), special_tokens=special).alphabet.placement == placement
+        Tokenizer.from_subword_nmt(path.read_text(encoding="utf-8"), special_tokens=special).alphabet.placement
+        == placement
     )
 
 

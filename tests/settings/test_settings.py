@@ -156,7 +156,7 @@ ONE_SIZE = (
         ({"vocab_size": 300, "num_merges": 1}, f"vocab_size is 300 and num_merges is 1; {ONE_SIZE}"),
         (
             {"kind": "char", "num_merges": 1, "pattern": "gpt2"},
-            "kind char cuts words at blanks, where its end-of-word marker stands for them; the pattern 'gpt2' would "
+            "kind char splits text at white space, which its end-of-word marker replaces; the pattern 'gpt2' would "
             "lose text. Leave the pattern out or set it to whitespace, or use kind byte",
         ),
         (
@@ -185,11 +185,11 @@ ONE_SIZE = (
         ),
         (
             {"num_merges": 1, "special_tokens": {"end": "</s>"}},
-            "special token role 'end' is unknown; roles are bos, eos, unk, pad, sep, cls, mask, additional",
+            "the special token role 'end' is unknown; roles are bos, eos, unk, pad, sep, cls, mask, additional",
         ),
         (
             {"num_merges": 1, "special_tokens": {"eos": ""}},
-            "the special token of role 'eos' is empty; write its spelling",
+            "the special token with the role 'eos' is empty; give its spelling",
         ),
         (
             {"num_merges": 1, "pattern": "("},
