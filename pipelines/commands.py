@@ -33,7 +33,8 @@ from pipelines.settings.project_file import load_project
 from pipelines.storage import files
 from pipelines.storage.tokenizer_files import read_tokenizer, write_tokenizer
 from pipelines.tokenizing.token_counts import read_token_counts
-from pipelines.training.word_counts import count_corpus_here, read_word_counts
+from pipelines.training.count_corpus import count_corpus_in_memory
+from pipelines.training.word_counts import read_word_counts
 
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
@@ -218,7 +219,7 @@ def audit(args: argparse.Namespace) -> None:
     if args.counts:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
-        word_counts = count_corpus_here(_corpus(args), tokenizer.pre_tokenizer)
+        word_counts = count_corpus_in_memory(_corpus(args), tokenizer.pre_tokenizer)
     if args.show < 0:
         raise ValueError(f"--show is {args.show}; give 0 or more")
     id_counts = read_token_counts(args.id_counts) if args.id_counts else None

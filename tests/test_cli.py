@@ -123,7 +123,7 @@ def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest
     path, counts = project_file(tmp_path), str(tmp_path / "none")
     assert exit_code("train", "--config", path, "--from-counts", counts, *QUIET) == 2
     assert (
-        f"tokenmill: {counts}: there are no word counts (*.parquet with the columns word and count)"
+        f"tokenmill: {counts}: no word counts found (*.parquet with the columns word and count)"
         in capsys.readouterr().err
     )
 

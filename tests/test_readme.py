@@ -31,7 +31,7 @@ def test_the_commands_run_one_after_the_other(
         faster = ["--run.workers", "1"] if "--config" in words and "--run.workers" not in words else []
         main([*words[1:], *faster])
     printed = capfd.readouterr()
-    assert "200 merges, as asked" in printed.err
+    assert "learned 200 merges in " in printed.err
     assert re.findall(r"│ .* │", printed.err)[:3] == re.findall(r"│ .* │", README)
     assert "648 documents, 18,872 tokens in 648 rows, 0.1 MB of text" in printed.err
     assert "characters 21 (18 without blanks)   words 4 (4 different)" in printed.out

@@ -33,8 +33,9 @@ from pipelines.storage import files
 from pipelines.storage.manifest import differences, read_json
 from pipelines.storage.output_files import MANIFEST
 from pipelines.storage.tokenizer_files import read_tokenizer
+from pipelines.training.count_corpus import count_corpus_in_memory
 from pipelines.training.train_tokenizer import train_tokenizer
-from pipelines.training.word_counts import count_corpus_here, read_word_counts
+from pipelines.training.word_counts import read_word_counts
 
 _SHOWN_EXCEPTIONS = 5
 _SHOWN_BYTES = 30  # around the first difference
@@ -88,7 +89,7 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
             "round trip": lambda: _round_trip(tokenizer, pre_tokenizer, corpus),
             "reachable": lambda: _reachable(tokenizer),
             "prefixes": lambda: _prefixes(
-                tokenizer, again().word_counts if settings else count_corpus_here(corpus, pre_tokenizer)
+                tokenizer, again().word_counts if settings else count_corpus_in_memory(corpus, pre_tokenizer)
             ),
             "positives": lambda: _wholeness(
                 tokenizer, positives or _planted(project, "positives", POSITIVES), whole=True

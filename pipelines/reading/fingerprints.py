@@ -5,7 +5,7 @@ from typing import BinaryIO, Literal
 
 FingerprintMethod = Literal["whole", "sampled"]
 
-_BLOCK_BYTES = 1 << 17
+_HASH_BLOCK_BYTES = 1 << 17
 _NUM_PIECES = 64
 _PIECE_BYTES = 64 << 10
 
@@ -14,7 +14,7 @@ def compute_sha256(file: BinaryIO) -> str:
     """Returns the SHA-256 of all bytes of a file in hex, as `sha256sum` prints it."""
     digest = hashlib.sha256()
     file.seek(0)
-    while block := file.read(_BLOCK_BYTES):
+    while block := file.read(_HASH_BLOCK_BYTES):
         digest.update(block)
     return digest.hexdigest()
 

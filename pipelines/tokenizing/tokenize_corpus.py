@@ -14,12 +14,13 @@ from pipelines.reading.source_files import SourceFile, find_files
 from pipelines.rows.columns import RowFormat, make_row_format
 from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.console import console
+from pipelines.running.locking import lock_output
 from pipelines.running.outcome import Outcome
 from pipelines.running.runners import run_pipeline
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Project
 from pipelines.storage import files
-from pipelines.storage.lock import OutputLock, new_run_id
+from pipelines.storage.lock import OutputLock
 from pipelines.storage.output_files import DUPLICATES_FOLDER, SUCCESS, TEMPORARY_FOLDER
 from pipelines.tokenizing.bucket_choice import choose_buckets, use_chosen_buckets
 from pipelines.tokenizing.delete_files import delete_shard_output, delete_strays
@@ -69,9 +70,7 @@ def run_tokenizing(job: TokenizingJob, beam_args: Sequence[str] = (), run_id: st
     """
     files.use_flags(beam_args)
     tokenizer = read_job_tokenizer(job.shards)
-    with OutputLock(job.output, run_id or new_run_id(), job.run.lock_seconds) as lock:
-        for claim in lock.taken_over:
-            console.print(f"{job.output}: removed the lock of a dead run, {claim}")
+    with lock_output(job.output, job.run, run_id) as lock:
         return _tokenize(job, tokenizer, beam_args, lock)
 
 

@@ -6,6 +6,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from pipelines.settings.train import Train
 from pipelines.storage.lock import OutputLock
 from pipelines.storage.manifest import read_json, write_json
 from pipelines.storage.output_files import LOCK_FOLDER
-from pipelines.training import merging
+from pipelines.training import checkpointed_learning, count_corpus
 from pipelines.training import train_tokenizer as job
 from pipelines.training.train_tokenizer import train_tokenizer
 
@@ -127,10 +128,10 @@ def interrupt(*_: Any) -> None:
     raise Interrupted
 
 
-def train_until(function: str, settings: Project) -> None:
+def train_until(function: str, settings: Project, module: ModuleType = job) -> None:
     """Trains until the job calls one of the functions that it is made of."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, function, interrupt)
+        patch.setattr(module, function, interrupt)
         with pytest.raises(Interrupted):
             train_tokenizer(settings)
 
@@ -144,7 +145,7 @@ def train_until_checkpoint(settings: Project) -> int:
             raise Interrupted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "write_json", write_and_stop)
+        patch.setattr(checkpointed_learning, "write_json", write_and_stop)
         with pytest.raises(Interrupted):
             train_tokenizer(settings)
     return len(read_json(f"{TrainingJob.of(settings).output}/_checkpoint.json")["pairs"]) // 2
@@ -414,7 +415,7 @@ def test_num_partitions_is_the_number_of_files_of_word_counts(corpus: Path, tmp_
 def test_a_worker_that_holds_too_many_words_passes_them_on(
     corpus: Path, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.training.word_counts._MOST_WORDS_HELD", 5)
+    monkeypatch.setattr("pipelines.training.count_words._MAX_WORDS_HELD", 5)
     train_tokenizer(project(corpus, tmp_path / "out"))
     assert contents(tmp_path / "out") == contents(trained)
 
@@ -427,8 +428,8 @@ def test_a_finished_output_is_left_as_it_is(
 ) -> None:
     first = train_tokenizer(project(corpus, tmp_path))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    monkeypatch.setattr(job, "run_pipeline", no_pipeline)
-    monkeypatch.setattr(merging, "learn_merges", no_pipeline)
+    monkeypatch.setattr(count_corpus, "run_pipeline", no_pipeline)
+    monkeypatch.setattr(checkpointed_learning, "learn_merges", no_pipeline)
     capsys.readouterr()
     second = train_tokenizer(project(corpus, tmp_path, train={"checkpoint_seconds": 7}, run={"workers": 2}))
     assert capsys.readouterr().err.startswith("nothing to do: ")
@@ -459,7 +460,7 @@ def test_a_run_that_lost_its_lock_writes_no_tokenizer(
         return learn_merges(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(merging, "learn_merges", learn_and_lose_the_lock)
+        patch.setattr(checkpointed_learning, "learn_merges", learn_and_lose_the_lock)
         with pytest.raises(LockLostError, match="another run took its place"):
             train_tokenizer(settings)
     assert {path.name for path in output.iterdir()} == {"word_counts"}
@@ -522,7 +523,7 @@ def test_overwrite_deletes_nothing_when_there_is_no_corpus_or_no_word_counts(cor
     before = contents(tmp_path)
     with pytest.raises(FileNotFoundError, match="nothing matches"):
         train_tokenizer(project(f"{corpus}/*.txt", tmp_path, run={"overwrite": True}))
-    with pytest.raises(FileNotFoundError, match="there are no word counts"):
+    with pytest.raises(FileNotFoundError, match="no word counts found"):
         train_tokenizer(project(corpus, tmp_path, train={"from_counts": str(corpus / "no")}, run={"overwrite": True}))
     assert contents(tmp_path) == before
 
@@ -539,14 +540,14 @@ def test_whole_word_counts_are_not_counted_again(
 ) -> None:
     train_until("read_word_counts", project(corpus, tmp_path))
     assert not (tmp_path / "_manifest.json").exists()
-    monkeypatch.setattr(job, "run_pipeline", no_pipeline)
+    monkeypatch.setattr(count_corpus, "run_pipeline", no_pipeline)
     train_tokenizer(project(corpus, tmp_path))
-    assert "word counts are there: " in capsys.readouterr().err
+    assert "using the finished word counts in " in capsys.readouterr().err
     assert contents(tmp_path) == contents(trained)
 
 
 def test_word_counts_without_their_manifest_are_counted_again(corpus: Path, tmp_path: Path, trained: Path) -> None:
-    train_until("finish_word_counts", project(corpus, tmp_path))
+    train_until("finish_word_counts", project(corpus, tmp_path), count_corpus)
     assert (tmp_path / "word_counts" / "_totals.json").exists()
     counts = pa.table({"word": [b"left over"], "count": [10**6]})
     pq.write_table(counts, tmp_path / "word_counts" / "part-00000-of-00002.parquet")
@@ -582,7 +583,7 @@ def test_merges_are_taken_up_at_the_last_checkpoint(
     assert not (tmp_path / "out" / "tokenizer.json").exists()
     capsys.readouterr()
     train_tokenizer(project(corpus, tmp_path / "out", settings))
-    assert f"taking up the merges at number {done}" in capsys.readouterr().err
+    assert f"resuming from the checkpoint at merge {done}" in capsys.readouterr().err
     assert contents(tmp_path / "out") == contents(tmp_path / "unbroken")
 
 
@@ -656,7 +657,7 @@ def test_word_counts_that_were_cut_otherwise_are_refused(
     tmp_path: Path, trained: Path, changed: dict[str, Any], message: str
 ) -> None:
     counts = str(trained / "word_counts")
-    with pytest.raises(ValueError, match=f"holds counts of words that were cut otherwise .*{message}"):
+    with pytest.raises(ValueError, match=f"holds counts of words that were split differently .*{message}"):
         train_tokenizer(project("x", tmp_path / "out", changed, {"from_counts": counts}))
     assert not (tmp_path / "out").exists()
 
@@ -705,7 +706,7 @@ def test_word_counts_other_than_their_manifest_says_are_refused(tmp_path: Path, 
 
 def test_word_counts_that_are_not_there_or_lack_a_column_are_named(tmp_path: Path) -> None:
     settings = project("x", tmp_path / "out", train={"from_counts": str(tmp_path / "counts")})
-    with pytest.raises(FileNotFoundError, match=r"counts: there are no word counts \(\*\.parquet with the columns"):
+    with pytest.raises(FileNotFoundError, match=r"counts: no word counts found \(\*\.parquet with the columns"):
         train_tokenizer(settings)
     (tmp_path / "counts").mkdir()
     pq.write_table(pa.table({"word": ["a"], "number": [1]}), tmp_path / "counts" / "a.parquet")
@@ -730,7 +731,7 @@ def test_overwriting_an_output_keeps_the_word_counts_it_is_trained_from(corpus: 
 @pytest.mark.parametrize("texts", [[], [None, None], [""], ["", None]])
 def test_a_corpus_without_words_is_an_error(tmp_path: Path, texts: list[str | None]) -> None:
     pq.write_table(pa.table({"text": pa.array(texts, pa.string())}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match=r"there is nothing to train on: .*/out/word_counts holds no word"):
+    with pytest.raises(ValueError, match=r"nothing to train on: .*/out/word_counts holds no word"):
         train_tokenizer(project(tmp_path / "a.parquet", tmp_path / "out"))
     assert not {*TOKENIZER_FILES, "_manifest.json"} & set(contents(tmp_path / "out"))
 
@@ -774,7 +775,7 @@ def test_pairs_that_run_out_are_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     pq.write_table(pa.table({"text": ["ab ab"]}), tmp_path / "a.parquet")
     tokenizer = train_tokenizer(project(tmp_path / "a.parquet", tmp_path / "out"))
     assert tokenizer.vocab_size == 256 + 2 + 2
-    assert "2 merges, no pairs are left, short of the 400 entries asked for" in capsys.readouterr().err
+    assert "no pairs are left, so there are fewer than the 400 entries asked for" in capsys.readouterr().err
     assert Counter(read_json(f"{tmp_path}/out/_manifest.json")["merges"]["counts"]) == {2: 1, 1: 1}
 
 
@@ -782,13 +783,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_corpus_is_counte
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.txt").write_text("hug")
-    monkeypatch.setattr(job, "run_pipeline", lambda *_: pytest.fail("the corpus was counted"))
+    monkeypatch.setattr(count_corpus, "run_pipeline", lambda *_: pytest.fail("the corpus was counted"))
     with pytest.raises(NotADirectoryError, match=r"a\.txt"):
         train_tokenizer(project(tmp_path / "a.txt", tmp_path / "a.txt"))
 
 
 def test_a_corpus_without_words_leaves_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
-    with pytest.raises(ValueError, match="there is nothing to train on"):
+    with pytest.raises(ValueError, match="nothing to train on"):
         train_tokenizer(project(tmp_path / "a.txt", tmp_path / "out"))
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"word_counts"}

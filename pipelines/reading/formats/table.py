@@ -12,7 +12,7 @@ from pipelines.reading.formats.jsonl import read_jsonl
 from pipelines.reading.formats.known_answers import read_known_answers
 from pipelines.reading.formats.parquet import inspect_parquet, read_parquet
 from pipelines.reading.formats.raw_rows import FileContents, FileSlice, Inspector, RawRows, Reader
-from pipelines.reading.formats.text import read_text
+from pipelines.reading.formats.text import read_text_documents
 from pipelines.settings.corpus import Corpus
 
 
@@ -43,7 +43,7 @@ class FileFormat:
 FORMATS = {
     "parquet": FileFormat((".parquet",), read_parquet, inspect_parquet),
     "jsonl": FileFormat((".jsonl", ".ndjson", ".json"), read_jsonl),
-    "text": FileFormat((".txt",), read_text),
+    "text": FileFormat((".txt",), read_text_documents),
     "known-answers": FileFormat((), read_known_answers),
 }
 """All input formats by name."""

@@ -9,7 +9,9 @@ from pipelines.reading.formats.raw_rows import FileSlice, RawRow, RawRows, make_
 from pipelines.settings.corpus import Corpus
 
 
-def read_text(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]) -> Iterator[RawRows]:
+def read_text_documents(
+    file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
+) -> Iterator[RawRows]:
     """Yields the documents of a text file; see `Reader`."""
     if carry:
         raise ValueError(

@@ -15,7 +15,7 @@ from pipelines.running.counters import COUNTER_NAMES, COUNTER_NAMESPACE, report_
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.run import Run
 from pipelines.storage.output_files import DUPLICATES_FOLDER
-from pipelines.training.word_counts import CountWords, count_corpus
+from pipelines.training.count_words import CountWords, add_counting_steps
 
 
 def test_beam_counters_show_what_was_read_and_left_out(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_beam_counters_show_what_was_read_and_left_out(tmp_path: Path) -> None:
         Run(workers=1),
     )
     with beam.Pipeline(options=PipelineOptions([])) as pipeline:
-        count_corpus(pipeline, tasks, CountWords(corpus, pre_tokenizer, 2, output))
+        add_counting_steps(pipeline, tasks, CountWords(corpus, pre_tokenizer, 2, output))
     found = pipeline.result.metrics().query(MetricsFilter().with_namespace(COUNTER_NAMESPACE))["counters"]
     assert {counter.key.metric.name: counter.committed for counter in found} == {
         "documents-read": 5,
