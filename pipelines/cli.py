@@ -12,7 +12,7 @@ from typing import Any, NoReturn, get_args
 from bpe_core.export import ExportFormat
 from pipelines.errors import LockLostError, OutputLockedError, PipelineError, WorkerLostError
 from pipelines.running.outcome import EXIT_CODES, Outcome
-from pipelines.storage.manifest import versions
+from pipelines.storage.manifest import list_versions
 from pipelines.storage.quiet_beam import quiet_beam_import
 
 with quiet_beam_import():
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Learn a BPE tokenizer; write training shards.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    told = "\n".join(f"{name} {version}" for name, version in versions().items())
+    told = "\n".join(f"{name} {version}" for name, version in list_versions().items())
     parser.add_argument("--version", action="version", version=told, help="print the versions and exit")
     parsers = parser.add_subparsers(required=True, metavar="command")
     _add_jobs(parsers)

@@ -30,7 +30,7 @@ from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Project
 from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.storage import files
-from pipelines.storage.manifest import differences, read_json
+from pipelines.storage.manifest import list_differences, read_json
 from pipelines.storage.output_files import MANIFEST
 from pipelines.storage.tokenizer_files import read_tokenizer
 from pipelines.training.count_corpus import count_corpus_in_memory
@@ -136,10 +136,12 @@ def _as_recorded(tokenizer: Tokenizer, project: Project, again: _Again) -> _Resu
     assert project.train is not None
     if again.recorded is None:
         raise _NotChecked("there is no manifest beside the tokenizer")
-    changed = differences(again.recorded["settings"], again.manifest["settings"], "settings")
+    changed = list_differences(again.recorded["settings"], again.manifest["settings"], "settings")
     if project.train.from_counts != project.train.kept_counts:  # Else the corpus was not read again.
-        changed += differences(again.recorded["inputs"], again.manifest["inputs"], "inputs")
-    changed += differences(again.recorded["tokenizer"]["fingerprint"], tokenizer.fingerprint, "tokenizer.fingerprint")
+        changed += list_differences(again.recorded["inputs"], again.manifest["inputs"], "inputs")
+    changed += list_differences(
+        again.recorded["tokenizer"]["fingerprint"], tokenizer.fingerprint, "tokenizer.fingerprint"
+    )
     if changed:
         more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
         return _Result(False, f"{changed[0]}{more}", {"changed": len(changed)})

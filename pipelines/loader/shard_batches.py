@@ -13,7 +13,7 @@ from pipelines.loader.batching import Batching
 from pipelines.loader.epoch_order import ORDER_VERSION, assign_ranges, schedule_batches
 from pipelines.loader.range_reader import RangeReader, TrainingBatch
 from pipelines.storage import files
-from pipelines.storage.manifest import differences, fingerprint, read_json
+from pipelines.storage.manifest import fingerprint_json, list_differences, read_json
 from pipelines.storage.output_files import MANIFEST, PROVENANCE_COLUMNS, SUCCESS
 
 _SETTINGS_NOT_IN_STATE = ("buckets", "columns", "rank")
@@ -100,7 +100,7 @@ class ShardBatches:
         Raises:
             ValueError: the state was saved with other settings or shards; the message gives both values.
         """
-        changed = differences({key: state.get(key) for key in self._identity}, self._identity)
+        changed = list_differences({key: state.get(key) for key in self._identity}, self._identity)
         if changed:
             raise ValueError(
                 f"{self._folder}: the state was saved with other settings or shards, so its position has no meaning "
@@ -116,7 +116,7 @@ class ShardBatches:
             str(bucket): {
                 "shards": len(shards),
                 "rows": sum(shard["rows"] for shard in shards),
-                "fingerprint": fingerprint(shards),
+                "fingerprint": fingerprint_json(shards),
             }
             for bucket, shards in self._shards.items()
         }

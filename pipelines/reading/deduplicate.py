@@ -32,7 +32,7 @@ from pipelines.running.runners import run_pipeline
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.run import Run
 from pipelines.storage import files
-from pipelines.storage.manifest import fingerprint
+from pipelines.storage.manifest import fingerprint_json
 from pipelines.storage.output_files import TEMPORARY_FOLDER
 
 _HASHED_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("file_slice", "<i4"), ("row", "<i8")])
@@ -159,7 +159,7 @@ def _fingerprint_hashes(
         [pre_tokenizer.unicode, pre_tokenizer.lowercase],
         list(carry),
     ]
-    return fingerprint(content)[:32]
+    return fingerprint_json(content)[:32]
 
 
 @dataclass
@@ -285,7 +285,7 @@ class TaskDuplicates:
     @property
     def fingerprint(self) -> str:
         """A fingerprint of files and rows, empty without duplicates; if it changes, a finished task is done again."""
-        return fingerprint({path: rows.tolist() for path, rows in self.rows.items()}) if self.rows else ""
+        return fingerprint_json({path: rows.tolist() for path, rows in self.rows.items()}) if self.rows else ""
 
     def drop_from(self, batches: Iterable[DocumentBatch], counts: Counter[str]) -> Iterator[DocumentBatch]:
         """Yields batches without the duplicates, and counts these as `duplicate_documents`."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pipelines.reading.formats.raw_rows import FileSlice
 from pipelines.reading.random_order import sort_key
 from pipelines.reading.source_files import SourceFile
-from pipelines.storage.manifest import fingerprint
+from pipelines.storage.manifest import fingerprint_json
 
 Task = tuple[FileSlice, ...]
 """The file slices that one worker reads in one go."""
@@ -62,7 +62,7 @@ def slice_file(source: SourceFile) -> Iterator[FileSlice]:
 
 def name_task(task: Task) -> str:
     """Returns a name that depends only on the files and row groups that a task reads."""
-    return fingerprint([[file_slice.path, file_slice.row_groups] for file_slice in task])[:32]
+    return fingerprint_json([[file_slice.path, file_slice.row_groups] for file_slice in task])[:32]
 
 
 def _join_slices(file_slices: Iterable[FileSlice]) -> Task:

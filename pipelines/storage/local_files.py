@@ -106,7 +106,7 @@ def _compile_glob(pattern: str) -> re.Pattern[str]:
     for index in range(1, len(parts), 2):
         mark = parts[index]
         if mark[0] == "[":
-            inside = mark[1:-1].replace("\\", "\\\\")
+            inside = mark[1:-1].replace("\\", "\\\\").replace("[", "\\[")
             mark = f"[^{inside[1:]}]" if inside[0] == "!" else f"[\\{inside}]" if inside[0] == "^" else f"[{inside}]"
         parts[index] = meaning.get(mark, mark)
     parts[::2] = map(re.escape, parts[::2])

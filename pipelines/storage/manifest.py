@@ -1,4 +1,4 @@
-"""What a job says about its output: settings, inputs, totals; read again by the next run to know what stands."""
+"""Manifests and other JSON files: written, read, fingerprinted and compared."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from pipelines.storage import files
 
 
 def write_json(path: str, content: Any) -> None:
-    """Writes JSON for people and machines, keys in the order given, lists of numbers on one line."""
+    """Writes a JSON file that people can read too: one entry per line, but each list of numbers on one line."""
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    # Only line feeds that `indent` wrote: inside a JSON string there is none, so that no string is changed.
+    # This changes only line feeds that `indent` wrote: a JSON string contains none.
     numbers = re.compile(r"\[\n *(-?\d+(?:,\n *-?\d+)*)\n *\]")
     text = numbers.sub(lambda found: "[" + re.sub(r",\s+", ", ", found[1]) + "]", text)
     files.write_text(path, text + "\n")
 
 
 def read_json(path: str) -> Any:
-    """Returns the content of a JSON file, or None where there is none.
+    """Returns the content of a JSON file, or None if it does not exist.
 
     Raises:
         ValueError: the file is not JSON.
@@ -37,10 +37,12 @@ def read_json(path: str) -> Any:
         ) from error
 
 
-def read_or_damaged(path: str, fields: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:
-    """Returns a JSON file's object and no path; None and its path, where it is not an object with these fields.
+def read_intact_json(path: str, fields: Sequence[str]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Returns a JSON file's content, and the paths of damaged files.
 
-    Where there is no such file, None and no path.
+    Returns:
+        The content and no path if the file is intact: an object with all of `fields`. None and no path if the file
+        does not exist. None and its path if the file is damaged.
     """
     try:
         content = read_json(path)
@@ -51,31 +53,35 @@ def read_or_damaged(path: str, fields: Sequence[str]) -> tuple[dict[str, Any] | 
     return None, [path]
 
 
-def fingerprint(content: Any) -> str:
-    """Returns the SHA-256 (hex) of any JSON content, whatever the order of its keys."""
+def fingerprint_json(content: Any) -> str:
+    """Returns the SHA-256 (hex) of any JSON content; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def versions() -> dict[str, str]:
-    """Returns the versions of what the output may depend on."""
+def list_versions() -> dict[str, str]:
+    """Returns the versions of everything that the output may depend on, by name."""
     packages = ("tokenmill", "apache-beam", "numba", "numpy", "pyarrow", "regex")
     return {"python": platform.python_version(), "unicode": UNICODE_VERSION} | {
         package: version(package) for package in packages
     }
 
 
-def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """Returns a line for each entry in which two JSON contents differ, with both values, cut where they are long."""
+def list_differences(old: Any, new: Any, path: str = "") -> list[str]:
+    """Returns a line for each entry in which two JSON contents differ, with both values; long values are shortened.
+
+    >>> list_differences({"seed": 1, "rows": {"a": 2}}, {"seed": 1, "rows": {"a": 3}})
+    ['rows.a: 2 before, 3 now']
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         keys = [*old, *(key for key in new if key not in old)]
         return [
             line
             for key in keys
-            for line in differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
+            for line in list_differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
         ]
-    return [] if old == new else [f"{path}: {_short(old)} before, {_short(new)} now"]
+    return [] if old == new else [f"{path}: {_shorten(old)} before, {_shorten(new)} now"]
 
 
-def _short(content: Any) -> str:
+def _shorten(content: Any) -> str:
     text = json.dumps(content, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

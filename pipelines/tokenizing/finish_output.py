@@ -11,7 +11,7 @@ from pipelines.reading.weights import split_source_counts
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock
-from pipelines.storage.manifest import versions, write_json
+from pipelines.storage.manifest import list_versions, write_json
 from pipelines.storage.output_files import DATASET_CARD, MANIFEST, SUCCESS, TASKS_FOLDER, TEMPORARY_FOLDER
 from pipelines.tokenizing.delete_files import delete_strays
 from pipelines.tokenizing.plan import Plan
@@ -65,7 +65,7 @@ def finish_output(
     manifest = {
         **{key: plan.content[key] for key in _PLAN_FIELDS_IN_MANIFEST if key in plan.content},
         "vocabulary": {**vocabulary, "unused_ids": int((token_counts == 0).sum())},
-        "versions": versions(),
+        "versions": list_versions(),
         "counts": totals,
         **({"sources": by_source} if by_source else {}),
         "quarantine": summarize_quarantine(counts, quarantine_files),

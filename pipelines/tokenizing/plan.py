@@ -23,7 +23,7 @@ from pipelines.reading.source_files import SourceFile
 from pipelines.reading.tasks import Task, group_slices, slice_file
 from pipelines.settings.shards import Shards
 from pipelines.storage import files
-from pipelines.storage.manifest import differences, fingerprint, read_or_damaged, write_json
+from pipelines.storage.manifest import fingerprint_json, list_differences, read_intact_json, write_json
 from pipelines.storage.output_files import MANIFEST, PLAN, SUCCESS
 from pipelines.tokenizing.task_entries import read_entries
 
@@ -100,9 +100,9 @@ def make_plan(
             say `fail`; or a task that must be done needs a source file that was removed.
     """
     output = settings.output
-    earlier, damaged_plan = (None, []) if start_over else read_or_damaged(files.join(output, PLAN), _PLAN_FIELDS)
+    earlier, damaged_plan = (None, []) if start_over else read_intact_json(files.join(output, PLAN), _PLAN_FIELDS)
     manifest, damaged_manifest = (
-        (None, []) if start_over else read_or_damaged(files.join(output, MANIFEST), _MANIFEST_FIELDS)
+        (None, []) if start_over else read_intact_json(files.join(output, MANIFEST), _MANIFEST_FIELDS)
     )
     _refuse_other_identity(output, earlier or manifest or identity, identity)
     old = earlier or {**identity, "inputs": {}, "next_task": 0, "tasks": {}}
@@ -123,7 +123,7 @@ def make_plan(
         "tasks": {**kept_tasks, **{f"{first + n:05d}": _format_task(task) for n, task in enumerate(new_tasks)}},
     }
 
-    shared = fingerprint({name: value for name, value in content.items() if name not in _PLAN_FIELDS})
+    shared = fingerprint_json({name: value for name, value in content.items() if name not in _PLAN_FIELDS})
     keys = {name: _make_key(shared, task, content["inputs"]) for name, task in content["tasks"].items()}
     entries, invalid_entries = ({}, []) if start_over else read_entries(output, keys)
     changes = replace(changes, damaged=(*damaged_plan, *damaged_manifest, *invalid_entries))
@@ -142,7 +142,7 @@ def write_plan(plan: Plan, output: str) -> None:
 
 def read_bucket_choice(output: str) -> dict[str, Any] | None:
     """Returns the bucket choice in the plan of an output folder, or None if there is none."""
-    plan, _ = read_or_damaged(files.join(output, PLAN), _PLAN_FIELDS)
+    plan, _ = read_intact_json(files.join(output, PLAN), _PLAN_FIELDS)
     return plan.get("bucket_choice") if plan else None
 
 
@@ -155,7 +155,7 @@ def _compare_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> Changes:
 
 
 def _refuse_other_identity(output: str, old: dict[str, Any], identity: dict[str, Any]) -> None:
-    different = differences({key: old.get(key) for key in identity}, identity)
+    different = list_differences({key: old.get(key) for key in identity}, identity)
     if different:
         raise ValueError(
             f"{output} was made with another tokenizer or other settings: {_join_first(different)}. "
@@ -167,7 +167,7 @@ def _refuse_changes(settings: Shards, changes: Changes, old: dict[str, Any], new
     refused = [*changes.changed] if settings.on_changed == "fail" else []
     refused += changes.removed if settings.on_removed == "fail" else []
     if refused:
-        different = differences({p: old[p] for p in refused}, {p: new.get(p) for p in refused}, "inputs")
+        different = list_differences({p: old[p] for p in refused}, {p: new.get(p) for p in refused}, "inputs")
         raise ValueError(
             f"{settings.output} was made from files that have changed or were removed: {_join_first(different)}. Set "
             "shards.on_changed to replace, or shards.on_removed to keep or drop; or choose another shards.output, or "
@@ -208,7 +208,7 @@ def _remove_tasks(tasks: Mapping[str, Any], paths: Collection[str]) -> tuple[dic
 
 
 def _make_key(shared: str, task: list[dict[str, Any]], inputs: Mapping[str, Any]) -> str:
-    return fingerprint([shared, task, [inputs[file_slice["path"]]["fingerprint"] for file_slice in task]])
+    return fingerprint_json([shared, task, [inputs[file_slice["path"]]["fingerprint"] for file_slice in task]])
 
 
 def _format_task(task: Task) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pipelines.storage import files
-from pipelines.storage.manifest import read_or_damaged
+from pipelines.storage.manifest import read_intact_json
 from pipelines.storage.output_files import QUARANTINE_FOLDER, TASKS_FOLDER
 
 NUM_READ_THREADS = 16
@@ -43,7 +43,7 @@ def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], 
     entries, invalid = {}, []
     paths = {task: entry_path(folder, task) for task in keys if entry_path(folder, task) in existing}
     with ThreadPoolExecutor(NUM_READ_THREADS) as threads:
-        contents = threads.map(lambda path: read_or_damaged(path, _ENTRY_FIELDS)[0], paths.values())
+        contents = threads.map(lambda path: read_intact_json(path, _ENTRY_FIELDS)[0], paths.values())
         for (task, path), entry in zip(paths.items(), contents, strict=True):
             has_counts = token_counts_path(folder, task) in existing
             if entry and entry["key"] == keys[task] and has_counts and _has_all_files(folder, entry, sizes):

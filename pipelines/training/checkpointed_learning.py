@@ -16,7 +16,7 @@ from pipelines.running.console import console
 from pipelines.settings.jobs import TrainingJob
 from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.storage import files
-from pipelines.storage.manifest import fingerprint, read_json, write_json
+from pipelines.storage.manifest import fingerprint_json, read_json, write_json
 from pipelines.storage.output_files import CHECKPOINT
 
 
@@ -93,11 +93,11 @@ class _Checkpoint:
         """Returns the pairs; none if the file is missing, damaged, or from another corpus or other settings."""
         kept = read_json(self.path) or {}
         pairs: list[int] = kept.get("pairs", [])
-        return pairs if kept.get("fingerprint") == fingerprint([self.identity, pairs]) else []
+        return pairs if kept.get("fingerprint") == fingerprint_json([self.identity, pairs]) else []
 
     def write(self, pairs: list[int]) -> None:
         """Replaces the pairs in the file."""
-        write_json(self.path, {"fingerprint": fingerprint([self.identity, pairs]), "pairs": pairs})
+        write_json(self.path, {"fingerprint": fingerprint_json([self.identity, pairs]), "pairs": pairs})
 
 
 def _make_bar(*, shown: bool) -> ProgressBar:

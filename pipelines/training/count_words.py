@@ -20,7 +20,7 @@ from pipelines.reading.weights import repeat_by_weight
 from pipelines.running.counters import report_counts
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
-from pipelines.storage.manifest import fingerprint, write_json
+from pipelines.storage.manifest import fingerprint_json, write_json
 from pipelines.storage.output_files import DUPLICATES_FOLDER, QUARANTINE_FOLDER, TEMPORARY_FOLDER, WORD_TOTALS
 
 _MAX_WORDS_HELD = 1 << 18
@@ -82,7 +82,7 @@ class _CountTaskWords(beam.DoFn):
                     yield from self._take_partitions(counter)
         if quarantine.has_file:
             # The name depends only on the task, so a second attempt replaces the file of the first.
-            name = f"part-{fingerprint([asdict(file_slice) for file_slice in task])[:16]}.parquet"
+            name = f"part-{fingerprint_json([asdict(file_slice) for file_slice in task])[:16]}.parquet"
             files.publish([(temporary, files.join(self._folder, QUARANTINE_FOLDER, name))])
         yield from self._take_partitions(counter)
         totals["words"] = counter.num_words

@@ -8,7 +8,7 @@ from pipelines.reading.fingerprints import compute_sha256
 from pipelines.reading.source_files import SourceFile
 from pipelines.settings.jobs import TrainingJob
 from pipelines.storage import files
-from pipelines.storage.manifest import differences, read_json
+from pipelines.storage.manifest import list_differences, read_json
 from pipelines.storage.output_files import MANIFEST
 from pipelines.training.word_counts import find_word_counts
 
@@ -46,7 +46,7 @@ def describe_given_counts(folder: str, pre_tokenizer: PreTokenizer) -> dict[str,
     manifest = read_json(files.join(folder, MANIFEST)) or {}
     expected = describe_pre_tokenizer(pre_tokenizer)
     if manifest.get("words", expected) != expected:
-        changed = "; ".join(differences(manifest["words"], expected))
+        changed = "; ".join(list_differences(manifest["words"], expected))
         raise ValueError(
             f"{folder} holds counts of words that were split differently ({changed}); count the corpus again"
         )
@@ -64,7 +64,7 @@ def _hash_file(path: str) -> str:
 
 def check_same_identity(output: str, manifest: Mapping[str, Any], identity: dict[str, Any]) -> None:
     """Raises ValueError if the manifest of an earlier run records another identity."""
-    changed = differences({key: manifest.get(key) for key in identity}, identity)
+    changed = list_differences({key: manifest.get(key) for key in identity}, identity)
     if changed:
         shown = "; ".join(changed[:_MAX_SHOWN_CHANGES])
         more = f" and {len(changed) - _MAX_SHOWN_CHANGES} more" if len(changed) > _MAX_SHOWN_CHANGES else ""

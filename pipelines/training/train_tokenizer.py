@@ -16,7 +16,7 @@ from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.settings.train import Train
 from pipelines.storage import files
 from pipelines.storage.lock import OutputLock
-from pipelines.storage.manifest import fingerprint, read_json, versions, write_json
+from pipelines.storage.manifest import fingerprint_json, list_versions, read_json, write_json
 from pipelines.storage.output_files import CHECKPOINT, MANIFEST, PLAN, TEMPORARY_FOLDER
 from pipelines.storage.tokenizer_files import read_tokenizer, write_tokenizer
 from pipelines.training.checkpointed_learning import learn_with_checkpoints
@@ -82,7 +82,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
         raise ValueError(
             f"nothing to train on: {train.counts_folder} holds no word that occurs at least {train.min_count} times"
         )
-    merges = learn_with_checkpoints(job, start, word_counts, identity=fingerprint(identity))
+    merges = learn_with_checkpoints(job, start, word_counts, identity=fingerprint_json(identity))
     tokenizer = _make_tokenizer(merges, start, job.tokenizer, pre_tokenizer)
     lock.check()
     write_tokenizer(train.output, tokenizer)
@@ -92,7 +92,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     manifest = {
         **identity,
         "tokenizer": {"fingerprint": tokenizer.fingerprint, "vocab_size": tokenizer.vocab_size},
-        "versions": versions(),
+        "versions": list_versions(),
         "corpus": {**counted.get("totals", {}), "duplicates": counted.get("duplicates"), **trained_on},
         "quarantine": counted.get("quarantine", {}),
         "merges": _summarize_merges(merges),

@@ -174,7 +174,7 @@ def test_an_upload_of_which_a_part_failed_leaves_no_file(bucket: str) -> None:
     try:
         with pytest.raises(OSError, match=rf"^{path}: .*SlowDown"):
             file.write(b"b" * (9 << 20))
-        with pytest.raises(OSError, match=r"SlowDown|not written, as sending a part of it failed"):
+        with pytest.raises(OSError, match=r"SlowDown|not written, because sending a part of it failed"):
             file.close()
     finally:
         client.meta.events.unregister("before-call.s3.UploadPart", refuse)

@@ -444,9 +444,7 @@ def test_a_process_number_that_was_given_again_is_another_process(tmp_path: Path
 
 def test_a_claim_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     put_claim(tmp_path).write_text("{")
-    with pytest.raises(
-        OutputLockedError, match=r"0-other\.json is no claim of a run that can be read .*; delete it if no run"
-    ):
+    with pytest.raises(OutputLockedError, match=r"0-other\.json is a lock that cannot be read .*; delete it if no run"):
         OutputLock(str(tmp_path), "1-mine", 60).__enter__()
 
 
@@ -464,7 +462,7 @@ def test_a_run_that_lost_its_lock_does_not_finish(
         shutil.rmtree(tmp_path / "out" / LOCK_FOLDER)
 
     monkeypatch.setattr(job, "run_pipeline", lose)
-    with pytest.raises(LockLostError, match="gave no sign of life for 120 s, and another run took its place"):
+    with pytest.raises(LockLostError, match="did not renew its lock for 120 s, and another run took over"):
         tokenize_corpus(project(corpus, tokenizer, tmp_path / "out"))
     assert {"_SUCCESS", "_manifest.json"}.isdisjoint(contents(tmp_path / "out"))
 

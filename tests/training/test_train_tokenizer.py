@@ -461,7 +461,7 @@ def test_a_run_that_lost_its_lock_writes_no_tokenizer(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpointed_learning, "learn_merges", learn_and_lose_the_lock)
-        with pytest.raises(LockLostError, match="another run took its place"):
+        with pytest.raises(LockLostError, match="another run took over"):
             train_tokenizer(settings)
     assert {path.name for path in output.iterdir()} == {"word_counts"}
     train_tokenizer(settings)
