@@ -1,4 +1,9 @@
-"""Which tokens of a vocabulary are worth a look: not used, not reachable, half a character, a step to others, twins."""
+"""Finds tokens of a vocabulary that deserve a look.
+
+Some need counts: tokens that are unused, rare, or mostly merged into longer ones ("intermediate"), and those that a
+model has likely not learned ("under-trained"). The others need the vocabulary alone: tokens that no text is encoded to,
+that are not valid UTF-8, that look like special tokens, the longest, and those that differ in case and a leading space.
+"""
 
 import re
 from collections import defaultdict
@@ -7,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from bpe_core.formats.ranks import find_last_merges, find_unreachable_ids
 from bpe_core.kernels import Int64s
 from bpe_core.measuring.token_display import escape_token
-from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
+from bpe_core.merging.alphabet import MARKER, WordCounts, word_counts_to_arrays
 from bpe_core.tokenizer import Tokenizer
 
 KNOWN_SPECIAL_TOKENS = (
@@ -22,21 +26,21 @@ KNOWN_SPECIAL_TOKENS = (
     *("[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "[BOS]", "[EOS]", "[INST]", "[/INST]", "<<SYS>>", "</w>"),
     *("endoftext", "im_start", "im_end"),
 )
-"""Spellings that common tokenizers and chat formats give control tokens, beside the tokenizer's own."""
+"""Spellings of control tokens in common tokenizers and chat formats."""
 
 _BETWEEN_BARS = re.compile(r"<\|[^<>|\s]+\|>")
 _BRACKETS = frozenset("<>|[]")
-_LEAST_PIECE = 4  # characters
-_RELATED_SHOWN = 8
+_MIN_PART_CHARACTERS = 4
+_NUM_RELATED_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False)
 class TokenUses:
-    """How often tokens stand in a text, by id.
+    """How often tokens occur while a text is encoded, by id.
 
     Attributes:
-        final: int64, how often the id is given out.
-        intermediate: int64, how often the token is made on the way and merged further, so that it is not given out.
+        final: int64, one per id: how often the id is in the encoded text.
+        intermediate: int64, one per id: how often the token is made and then merged into a longer one.
     """
 
     final: Int64s
@@ -44,7 +48,7 @@ class TokenUses:
 
     @property
     def final_share(self) -> npt.NDArray[np.float64]:
-        """Final uses among all, by id; 1 where there are none at all (after LiteToken, 2026)."""
+        """Final uses divided by all uses, one per id; 1 for a token that is never made (after LiteToken, 2026)."""
         uses = self.final + self.intermediate
         return np.where(uses > 0, self.final / np.maximum(uses, 1), 1.0)
 
@@ -54,10 +58,11 @@ class Entry:
     """A token that was found.
 
     Attributes:
-        token: as people read it; bytes that are not UTF-8, and what cannot be printed, as escapes.
-        figure: what it was found by; the finding says what that is. None where there is none.
-        related: other ids: what the merges make of it, or its twins.
-        note: a spelling that it looks like, or empty.
+        id: Its id.
+        token: Its spelling, as `escape_unprintable` shows it.
+        figure: The number that it was found by, which `Finding.meaning` explains; None if there is none.
+        related: Other ids: what the merges make of its spelling, or its twins.
+        note: The special token that it looks like, or empty.
     """
 
     id: int
@@ -67,18 +72,24 @@ class Entry:
     note: str = ""
 
     def describe(self, tokenizer: Tokenizer) -> str:
-        """Returns the entry on one line, with the first of the related tokens spelled out."""
+        """Returns the entry on one line, with the first related tokens spelled out."""
         parts = [f"{self.id:>7} {self.token!r}"]
         if self.figure is not None:
             parts.append(f"{self.figure:.3f}" if isinstance(self.figure, float) else f"{self.figure:,}")
         if self.related:
-            parts.append(" ".join(repr(escape_token(tokenizer, id_)) for id_ in self.related[:_RELATED_SHOWN]))
+            parts.append(" ".join(repr(escape_token(tokenizer, id_)) for id_ in self.related[:_NUM_RELATED_SHOWN]))
         return "  ".join([*parts, self.note] if self.note else parts)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Tokens found for one reason, with what `Entry.figure` is."""
+    """The tokens found for one reason.
+
+    Attributes:
+        name: The reason in a word or two, such as `unused`.
+        meaning: The reason in a sentence, with what `Entry.figure` and `Entry.related` are.
+        entries: The tokens.
+    """
 
     name: str
     meaning: str
@@ -87,17 +98,24 @@ class Finding:
 
 @dataclass(frozen=True)
 class TokenAudit:
-    """What was found, and out of how many ids."""
+    """All findings about a vocabulary.
+
+    Attributes:
+        vocab_size: Number of ids.
+        num_special: How many of them are special tokens.
+        findings: What was found, one item per reason.
+    """
 
     vocab_size: int
     num_special: int
     findings: tuple[Finding, ...]
 
     def __getitem__(self, name: str) -> Finding:
+        """Returns the finding of this name."""
         return next(finding for finding in self.findings if finding.name == name)
 
     def rows(self) -> Iterator[tuple[str, int, str, float | None, str, str]]:
-        """Yields finding, id, token, figure, related ids with blanks between, and note, for every entry."""
+        """Yields finding, id, token, figure, related ids separated by spaces, and note of every entry."""
         for finding in self.findings:
             for entry in finding.entries:
                 yield finding.name, entry.id, entry.token, entry.figure, " ".join(map(str, entry.related)), entry.note
@@ -105,68 +123,97 @@ class TokenAudit:
 
 def audit_tokens(
     tokenizer: Tokenizer,
-    word_counts: pa.Table | dict[str, int] | dict[bytes, int] | None = None,
+    word_counts: WordCounts | None = None,
     id_counts: npt.ArrayLike | None = None,
     *,
     rare_below: int = 10,
     intermediate_below: float = 0.1,
     num_listed: int = 100,
 ) -> TokenAudit:
-    """Returns all findings; those on uses need word counts, the one on training needs counts by id.
+    """Returns all findings that the given counts allow.
 
     Args:
-        word_counts: of words cut as the tokenizer cuts them, a table `word`, `count` or a dict.
-        id_counts: how often each id stands in the training data, as `vocab_size` whole numbers.
-        rare_below: final uses under which a token is rarely used.
-        intermediate_below: share of final uses under which a token is mostly a step to others.
-        num_listed: how many of the longest, and of the likely under-trained, are listed.
+        tokenizer: The tokenizer to look into.
+        word_counts: A table with the columns `word` and `count`, or a dict, of words that the tokenizer's own
+            pre-tokenizer made. Without it, the findings on uses are left out.
+        id_counts: How often each id occurs in the training data, `vocab_size` integers. Without it, the finding on
+            under-trained tokens is left out.
+        rare_below: A token with fewer final uses than this is rare.
+        intermediate_below: A token with a smaller share of final uses than this is intermediate.
+        num_listed: How many of the longest, and of the likely under-trained, are listed.
 
     Raises:
-        ValueError: counts of another shape; see `word_counts_to_arrays` and `find_least_counted`.
+        ValueError: The counts are malformed, see `word_counts_to_arrays` and `find_least_counted`.
     """
     findings: list[Finding] = []
     if word_counts is not None:
         uses = count_token_uses(tokenizer, word_counts)
         findings += [
-            Finding("unused", "never given out; figure: intermediate uses", find_unused(tokenizer, uses)),
             Finding(
-                "rare", f"given out under {rare_below} times; figure: uses", find_rare(tokenizer, uses, rare_below)
+                "unused",
+                "in no encoded text; figure: how often it is merged into a longer token",
+                find_unused(tokenizer, uses),
+            ),
+            Finding(
+                "rare",
+                f"fewer than {rare_below} times in encoded text; figure: how often",
+                find_rare(tokenizer, uses, rare_below),
             ),
             Finding(
                 "intermediate",
-                f"mostly a step to longer tokens; figure: final / (final + intermediate), under {intermediate_below}",
+                "mostly merged into longer tokens; figure: share of uses that stay in the encoded text, below "
+                f"{intermediate_below}",
                 find_mostly_intermediate(tokenizer, uses, intermediate_below),
             ),
         ]
     if id_counts is not None:
         under = find_least_counted(tokenizer, id_counts, num_listed)
-        findings.append(Finding("under-trained", "fewest in the training data; figure: how often", under))
+        findings.append(Finding("under-trained", "rarest in the training data; figure: how often", under))
     findings += [
         Finding(
-            "unreachable", "no text gives this id; related: what the merges make of it", find_unreachable(tokenizer)
+            "unreachable",
+            "no text is encoded to it; related: what the merges make of its spelling",
+            find_unreachable(tokenizer),
         ),
-        Finding("not-utf8", "not whole characters alone; figure: bytes", find_not_utf8(tokenizer)),
+        Finding("not-utf8", "not valid UTF-8 by itself; figure: length in bytes", find_not_utf8(tokenizer)),
         Finding(
-            "special-look-alike", "reads like a special token, or a piece of one", find_special_look_alikes(tokenizer)
+            "special-look-alike",
+            "looks like a special token, or a part of one, which the note names",
+            find_special_look_alikes(tokenizer),
         ),
-        Finding("longest", "figure: bytes, or characters of kind char", find_longest(tokenizer, num_listed)),
-        Finding("twins", "alike up to case and a leading blank; related: the others", find_twins(tokenizer)),
+        Finding(
+            "longest",
+            "the longest tokens; figure: length in bytes (kind char: in characters)",
+            find_longest(tokenizer, num_listed),
+        ),
+        Finding(
+            "twins",
+            "the same but for case and a leading space; figure: how many; related: the others",
+            find_twins(tokenizer),
+        ),
     ]
     return TokenAudit(tokenizer.vocab_size, len(tokenizer.special_tokens), tuple(findings))
 
 
-# Uses.
+# Findings that need counts.
 
 
-def count_token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int] | dict[bytes, int]) -> TokenUses:
-    """Returns how often each token is given out and how often it is merged further, over all words.
+def count_token_uses(tokenizer: Tokenizer, word_counts: WordCounts) -> TokenUses:
+    """Returns how often each token is in the encoded words, and how often it is merged into a longer one.
 
-    What becomes one token in a word is merged just as if it stood alone: no merge crosses its bounds, and those within
-    go by rank and then from the left in either case. So a token's steps are the same wherever it stands, and uses go
-    down from each token to the two that it is merged from. Characters without a symbol count as `unk`.
+    A part of a word that becomes one token is merged just as if it were a word of its own: no merge crosses its bounds,
+    and those within follow ranks, then positions, in either case. So a token is made in the same steps wherever it
+    occurs, and its uses can be passed down to the two tokens that it is merged from, longest tokens first.
+
+    Characters without a symbol count as `unk`.
 
     Raises:
-        ValueError: as in `word_counts_to_arrays`; a character without a symbol, when there is no `unk` token.
+        ValueError: As in `word_counts_to_arrays`, or a character has no symbol and there is no `unk` token.
+
+    >>> tokenizer = Tokenizer.train(["hug pug hug"], num_merges=2)  # u+g is the id 256, h+ug is 257.
+    >>> uses = count_token_uses(tokenizer, {"hug": 5, "pug": 2})
+    >>> int(uses.final[256]), int(uses.intermediate[256])  # Final in `pug`, merged further in `hug`.
+    (2, 5)
     """
     words, counts = word_counts_to_arrays(word_counts)
     encoded = tokenizer.encode_words(words)
@@ -176,7 +223,7 @@ def count_token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int
     final = np.zeros(tokenizer.vocab_size, np.int64)
     np.add.at(final, ids, weights)
     made = final.copy()
-    if tokenizer.model.ignore_merges:  # A word that is one token was looked up, not merged.
+    if tokenizer.model.ignore_merges:  # A word that is one token was looked up, not made by merges.
         looked_up = np.repeat(lengths == 1, lengths)
         np.subtract.at(made, ids[looked_up], weights[looked_up])
     intermediate = np.zeros_like(final)
@@ -191,63 +238,66 @@ def count_token_uses(tokenizer: Tokenizer, word_counts: pa.Table | dict[str, int
 
 
 def find_unused(tokenizer: Tokenizer, uses: TokenUses) -> tuple[Entry, ...]:
-    """Returns the tokens that are never given out, by id; added tokens, which stand in no word, are left out."""
-    return _by_figure(tokenizer, _in_words(tokenizer, np.flatnonzero(uses.final == 0)), uses.intermediate)
+    """Returns the tokens without final uses, by id; added tokens are left out, as they are in no word."""
+    unused = _leave_out_added(tokenizer, np.flatnonzero(uses.final == 0))
+    return _make_entries(tokenizer, unused, uses.intermediate)
 
 
 def find_rare(tokenizer: Tokenizer, uses: TokenUses, below: int) -> tuple[Entry, ...]:
-    """Returns the tokens that are given out, but under `below` times, the rarest first."""
+    """Returns the tokens with final uses, but fewer than `below`, rarest first."""
     ids = np.flatnonzero((uses.final > 0) & (uses.final < below))
-    return _by_figure(tokenizer, _in_words(tokenizer, ids[np.argsort(uses.final[ids], kind="stable")]), uses.final)
+    rare = _leave_out_added(tokenizer, ids[np.argsort(uses.final[ids], kind="stable")])
+    return _make_entries(tokenizer, rare, uses.final)
 
 
 def find_mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float) -> tuple[Entry, ...]:
-    """Returns the tokens of which fewer than the share `below` of uses are final, the least first; no base symbols."""
+    """Returns the tokens whose share of final uses is less than `below`, smallest first, without base symbols."""
     share = uses.final_share
     ids = np.flatnonzero(share < below)
     base = set(tokenizer.alphabet.symbols)
     tokens = tokenizer.model.tokens
-    chosen = _in_words(tokenizer, ids[np.argsort(share[ids], kind="stable")])
-    return _by_figure(tokenizer, [id_ for id_ in chosen if tokens[id_] not in base], share)
+    chosen = _leave_out_added(tokenizer, ids[np.argsort(share[ids], kind="stable")])
+    return _make_entries(tokenizer, [id_ for id_ in chosen if tokens[id_] not in base], share)
 
 
 def find_least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_listed: int) -> tuple[Entry, ...]:
-    """Returns the tokens that stand in training data least often, the least first: all without any, and up to
-    `num_listed`. A model has likely not learned them.
+    """Returns the tokens that are rarest in the training data, rarest first: `num_listed`, or all with a count of 0.
+
+    A model has likely not learned them (Land and Bartolo, "Fishing for Magikarp", 2024).
 
     Raises:
-        ValueError: `id_counts` are not a whole number, 0 or more, for each id.
+        ValueError: `id_counts` is not one integer, 0 or more, for each id.
     """
     counts = np.asarray(id_counts)
     if counts.shape != (tokenizer.vocab_size,) or counts.dtype.kind not in "iu" or (counts < 0).any():
         raise ValueError(
-            f"counts by id are {counts.dtype} of shape {counts.shape}; there are {tokenizer.vocab_size} ids, and each "
-            "needs a whole number, 0 or more"
+            f"the counts by id are {counts.dtype} of shape {counts.shape}; each of the {tokenizer.vocab_size} ids "
+            "needs an integer, 0 or more"
         )
     order = np.argsort(counts, kind="stable")
-    return _by_figure(tokenizer, order[: max(num_listed, int((counts == 0).sum()))].tolist(), counts)
+    return _make_entries(tokenizer, order[: max(num_listed, int((counts == 0).sum()))].tolist(), counts)
 
 
-# The vocabulary alone.
+# Findings that need the vocabulary alone.
 
 
 def find_unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
-    """Returns the tokens that no text gives, by id.
+    """Returns the tokens that no text is encoded to, by id: those that the merges do not make of their own spelling.
 
-    They are those that the merges do not make of their own spelling. With `ignore_merges`, a token that is a word of
-    its own is reachable.
+    With `ignore_merges`, a token that is a whole word is looked up and so can be reached.
     """
     found = find_unreachable_ids(tokenizer.model)
     tokens = tokenizer.model.tokens
     if tokenizer.model.ignore_merges:
-        found = {id_: made for id_, made in found.items() if not _is_word(tokenizer, tokens[id_])}
+        found = {id_: made for id_, made in found.items() if not _is_whole_word(tokenizer, tokens[id_])}
     return tuple(
         Entry(id_, escape_token(tokenizer, id_), related=tuple(part for part in made if part >= 0))
         for id_, made in found.items()
     )
 
 
-def _is_word(tokenizer: Tokenizer, token: bytes) -> bool:
+def _is_whole_word(tokenizer: Tokenizer, token: bytes) -> bool:
+    """Returns whether the pre-tokenizer makes exactly one word of a token's text."""
     try:
         text = token.removesuffix(MARKER).decode() if tokenizer.alphabet.kind == "char" else token.decode()
     except UnicodeDecodeError:
@@ -256,7 +306,7 @@ def _is_word(tokenizer: Tokenizer, token: bytes) -> bool:
 
 
 def find_not_utf8(tokenizer: Tokenizer) -> tuple[Entry, ...]:
-    """Returns the tokens of kind `byte` that are not whole characters, by id; single bytes are among them."""
+    """Returns the tokens of kind `byte` that are not valid UTF-8 by themselves, by id, single bytes among them."""
     tokens = tokenizer.model.tokens
     ids = [] if tokenizer.alphabet.kind == "char" else [id_ for id_, token in enumerate(tokens) if not _is_utf8(token)]
     return tuple(Entry(id_, escape_token(tokenizer, id_), len(tokens[id_])) for id_ in ids)
@@ -271,46 +321,49 @@ def _is_utf8(token: bytes) -> bool:
 
 
 def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
-    """Returns the ordinary tokens that read like special ones, by id; the note says like which.
+    """Returns the ordinary tokens that look like special ones, by id; the note names the special token.
 
-    Up to case and blanks around it, the token is the spelling of one of the tokenizer's own special tokens or of
-    `KNOWN_SPECIAL_TOKENS`, or is written `<|…|>`, or is half of such a spelling or more, with a bracket or bar.
+    Case and surrounding white space are ignored. A token is found if it is the spelling of one of the tokenizer's own
+    special tokens or of `KNOWN_SPECIAL_TOKENS`, if it has the form `<|…|>`, or if it is a part of such a spelling that
+    holds a bracket or bar and is at least half as long.
     """
-    spelled = [*tokenizer.special_tokens, *KNOWN_SPECIAL_TOKENS]
-    spellings = {spelling.strip().casefold(): spelling for spelling in reversed(spelled)}
-    pieces = {
+    known = [*tokenizer.special_tokens, *KNOWN_SPECIAL_TOKENS]
+    spellings = {spelling.strip().casefold(): spelling for spelling in reversed(known)}
+    parts = {
         folded[start:stop]: spelling
         for folded, spelling in spellings.items()
         for start in range(len(folded))
-        for stop in range(start + max(_LEAST_PIECE, (len(folded) + 1) // 2), len(folded) + 1)
+        for stop in range(start + max(_MIN_PART_CHARACTERS, (len(folded) + 1) // 2), len(folded) + 1)
         if not _BRACKETS.isdisjoint(folded[start:stop])
     }
     found = []
-    for id_ in _in_words(tokenizer, range(tokenizer.vocab_size)):
-        folded = _folded(tokenizer, id_).strip()
+    for id_ in _leave_out_added(tokenizer, range(tokenizer.vocab_size)):
+        folded = _fold_case(tokenizer, id_).strip()
         if folded in spellings:
             found.append((id_, spellings[folded]))
         elif _BETWEEN_BARS.fullmatch(folded):
             found.append((id_, "<|…|>"))
-        elif folded in pieces:
-            found.append((id_, f"a piece of {pieces[folded]}"))
+        elif folded in parts:
+            found.append((id_, f"a part of {parts[folded]}"))
     return tuple(Entry(id_, escape_token(tokenizer, id_), note=note) for id_, note in found)
 
 
 def find_longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
-    """Returns the longest tokens, the longest first."""
+    """Returns the `num_listed` longest tokens, longest first."""
     tokens = tokenizer.model.tokens
     sizes = np.array([tokenizer.alphabet.measure_length(token) for token in tokens])
-    chosen = _in_words(tokenizer, np.argsort(-sizes, kind="stable"))
-    return _by_figure(tokenizer, chosen[:num_listed], sizes)
+    chosen = _leave_out_added(tokenizer, np.argsort(-sizes, kind="stable"))
+    return _make_entries(tokenizer, chosen[:num_listed], sizes)
 
 
 def find_twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
-    """Returns the first token, by id, of each group that is alike up to case and one leading blank (kind `char`: the
-    end-of-word marker), with the others' ids."""
+    """Returns the first token, by id, of each group of twins, with the ids of the others.
+
+    Twins differ only in case and in one leading space; for kind `char`, in case and in the end-of-word marker.
+    """
     groups: dict[str, list[int]] = defaultdict(list)
-    for id_ in _in_words(tokenizer, range(tokenizer.vocab_size)):
-        folded = _folded(tokenizer, id_)
+    for id_ in _leave_out_added(tokenizer, range(tokenizer.vocab_size)):
+        folded = _fold_case(tokenizer, id_)
         groups[folded.removeprefix(" ") or folded].append(id_)
     return tuple(
         Entry(ids[0], escape_token(tokenizer, ids[0]), len(ids), tuple(ids[1:]))
@@ -319,19 +372,21 @@ def find_twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     )
 
 
-def _folded(tokenizer: Tokenizer, id_: int) -> str:
+def _fold_case(tokenizer: Tokenizer, id_: int) -> str:
+    """Returns a token's text without differences of case and without the end-of-word marker."""
     token = tokenizer.model.tokens[id_]
     if tokenizer.alphabet.kind == "char" and token != MARKER:
         token = token.removesuffix(MARKER)
     return token.decode(errors="backslashreplace").casefold()
 
 
-def _in_words(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
-    """Returns the ids of those that words may hold: no added tokens, no ids without a use."""
+def _leave_out_added(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
+    """Returns ids in the order given, without those of added tokens and those that have no token."""
     added = {token.id for token in tokenizer.added_tokens}
     tokens = tokenizer.model.tokens
     return [id_ for id_ in map(int, ids) if id_ not in added and tokens[id_]]
 
 
-def _by_figure(tokenizer: Tokenizer, ids: Iterable[int], figures: npt.NDArray[np.generic]) -> tuple[Entry, ...]:
+def _make_entries(tokenizer: Tokenizer, ids: Iterable[int], figures: npt.NDArray[np.generic]) -> tuple[Entry, ...]:
+    """Returns the entries of ids, with the figure of each from an array by id."""
     return tuple(Entry(id_, escape_token(tokenizer, id_), figures[id_].item()) for id_ in ids)

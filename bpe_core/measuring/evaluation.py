@@ -1,4 +1,14 @@
-"""Measures of a tokenizer: how text comes out, how fairly over languages, and what its vocabulary costs a model."""
+"""Measures of a tokenizer: how well it compresses text, how fair it is to languages, what its vocabulary costs a model.
+
+- *Tokens per character* and *tokens per byte*: compression; lower is better. Bytes are those of the text in UTF-8.
+- *Fertility*: tokens per word; 1 is the best (Rust et al., "How Good is Your Tokenizer?", ACL 2021). Words here are
+  those of the tokenizer's own pattern, so fertility compares tokenizers with the same pattern only.
+- *Parity* of a language: its tokens per byte, divided by those of a reference language; 1 is equal cost. After Petrov
+  et al., "Language Model Tokenizers Introduce Unfairness Between Languages", NeurIPS 2023, who divide the tokens of
+  texts that are translations of each other.
+- *Gini coefficient*: how unequal tokens per byte are over the languages, see `compute_gini`.
+- *Knee*: the size after which more merges help less, see `find_knee`.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +24,21 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WordCounter
 from bpe_core.tokenizer import Tokenizer
 
-_MOST_LANGUAGES = 1000
+_MAX_LANGUAGES = 1000
 
 
 @dataclass(frozen=True)
 class VocabularyCost:
-    """What the entries of a vocabulary cost a model, in its embedding and in its output layer.
+    """What a vocabulary costs a model, in its embedding and in its output layer.
 
     Attributes:
-        parameters_per_matrix: of the embedding, and again of the output layer unless the two are tied.
-        untied_total: parameters of both matrices together.
-        logit_flops_per_token: of the output layer, a multiplication and an addition for each parameter.
-        bytes_fp16_per_matrix, bytes_bf16_per_matrix: at two bytes a parameter.
+        parameters_per_matrix: Vocabulary size times hidden size: the parameters of the embedding, and again those of
+            the output layer unless the two are tied.
+        untied_total: Parameters of both matrices together.
+        logit_flops_per_token: Operations of the output layer per token: a multiplication and an addition for each
+            parameter.
+        bytes_fp16_per_matrix: Bytes of one matrix, with two bytes per parameter.
+        bytes_bf16_per_matrix: The same, as bfloat16 has two bytes too.
     """
 
     parameters_per_matrix: int
@@ -36,7 +49,7 @@ class VocabularyCost:
 
 
 def compute_vocabulary_cost(vocab_size: int, hidden_size: int) -> VocabularyCost:
-    """Returns the cost of `vocab_size` entries in a model whose hidden state has `hidden_size` numbers.
+    """Returns the cost of a vocabulary in a model whose hidden state has `hidden_size` numbers.
 
     >>> compute_vocabulary_cost(32768, 4096).bytes_fp16_per_matrix
     268435456
@@ -52,7 +65,7 @@ def compute_vocabulary_cost(vocab_size: int, hidden_size: int) -> VocabularyCost
 
 
 def compute_tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
-    """Returns how many tokens stand for a character on average; 0 where there is no text."""
+    """Returns tokens divided by characters, over all texts together; 0 if there is no text."""
     tokens, characters = 0, 0
     for text in texts:
         tokens += len(tokenizer.encode(text))
@@ -61,29 +74,38 @@ def compute_tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> 
 
 
 def count_word_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, int]:
-    """Returns how many tokens each word is, at the start of a text or after a blank, whichever is fewer.
+    """Returns word -> how many tokens it is, at the start of a text or after a space, whichever is fewer.
 
-    A pattern of kind `byte` mostly keeps the blank before a word with it: ` word` may be a token and `word` none.
-    A word of one character that has no symbol counts as two, for it is no token.
+    Both are counted because most patterns of kind `byte` keep the space with the word after it, so ` word` may be a
+    token although `word` is none. A word that is one character without a symbol counts as 2, as it has no token.
     """
-    return {word: min(_num_tokens(tokenizer, word), _num_tokens(tokenizer, f" {word}")) for word in words}
+    return {word: min(_count_tokens(tokenizer, word), _count_tokens(tokenizer, f" {word}")) for word in words}
 
 
-def _num_tokens(tokenizer: Tokenizer, text: str) -> int:
+def _count_tokens(tokenizer: Tokenizer, text: str) -> int:
     tokens = tokenizer.tokenize(text)
-    # The token of a whole word of kind `char` ends with the marker; a character without a symbol stands for itself.
+    # `tokenize` returns a character without a symbol as it is. A token of kind `char` for a whole word has the marker.
     is_unknown = len(tokens) == 1 and tokens[0] == tokenizer.pre_tokenizer.normalize(text).strip()
     return 2 if is_unknown else len(tokens)
 
 
 def compute_share_whole(tokenizer: Tokenizer, words: Iterable[str]) -> float:
-    """Returns the share of words that are one token, see `count_word_tokens`; 0 where there are no words."""
+    """Returns the share of words that are one token by `count_word_tokens`, from 0 to 1; 0 if there are no words."""
     tokens = count_word_tokens(tokenizer, words)
     return _ratio(sum(count == 1 for count in tokens.values()), len(tokens))
 
 
 class LanguageText(NamedTuple):
-    """The text of one language in a sample; its different words stand at `first_word` to `end_word` in the sample's."""
+    """The text of one language in a sample.
+
+    Attributes:
+        language: Its name.
+        documents: How many documents it has.
+        bytes: Their size in UTF-8.
+        characters: Their number of characters.
+        first_word: Where its words start in `TextSample.words`.
+        end_word: Where they end, exclusive.
+    """
 
     language: str
     documents: int
@@ -95,12 +117,12 @@ class LanguageText(NamedTuple):
 
 @dataclass(frozen=True)
 class TextSample:
-    """Text to measure tokenizers on, of which only the different words of each language are kept.
+    """Text to measure tokenizers on, kept as the distinct words of each language and their counts.
 
     Attributes:
-        words: Arrow `large_binary`, the different words of each language after those of the one before.
-        counts: int64, as long as `words`, how often each occurs in its language.
-        languages: by name; at least one document each.
+        words: Arrow `large_binary`; the distinct words of each language, one language after the other.
+        counts: int64, one per word: how often it occurs in its language.
+        languages: Sorted by name; each has at least one document.
     """
 
     words: pa.Array
@@ -109,40 +131,45 @@ class TextSample:
 
     @property
     def documents(self) -> int:
-        """Documents of all languages."""
+        """Number of documents, of all languages."""
         return sum(text.documents for text in self.languages)
 
     @property
     def bytes(self) -> int:
-        """UTF-8 bytes of the documents, as they were before normalisation."""
+        """UTF-8 bytes of all documents, before normalization."""
         return sum(text.bytes for text in self.languages)
 
     @property
     def characters(self) -> int:
-        """Characters of the documents, as they were before normalisation."""
+        """Characters of all documents, before normalization."""
         return sum(text.characters for text in self.languages)
 
-    def text_of(self, language: str) -> LanguageText:
-        """Returns the text of one language; raises ValueError where there is none."""
+    def find_language(self, language: str) -> LanguageText:
+        """Returns the text of one language; raises ValueError if the sample has none."""
         found = {text.language: text for text in self.languages}
         if language not in found:
-            raise ValueError(f"there is no text of the language {language!r}; there are {', '.join(found)}")
+            raise ValueError(f"the sample has no text in the language {language!r}; it has {', '.join(found)}")
         return found[language]
 
 
 class SampleCounter:
-    """Makes a `TextSample` of batch after batch of documents."""
+    """Makes a `TextSample` from batches of documents."""
 
     def __init__(self, pre_tokenizer: PreTokenizer) -> None:
+        """Starts an empty sample, whose words are those of `pre_tokenizer`."""
         self._pre_tokenizer = pre_tokenizer
         self._counters: dict[str, WordCounter] = {}
         self._totals: dict[str, Int64s] = {}
 
     def add(self, texts: pa.Array, languages: pa.Array) -> None:
-        """Adds the documents of an Arrow array of strings, each of the language at its place in `languages`.
+        """Adds documents.
+
+        Args:
+            texts: Arrow array of strings, one per document.
+            languages: Arrow array of the same length, with the language of each document.
 
         Raises:
-            ValueError: there are over 1,000 languages, so that these are hardly languages.
+            ValueError: The documents have over 1,000 languages, so the column probably holds something else.
         """
         languages = languages.cast(pa.string())
         for language in sorted(pc.unique(languages).to_pylist()):
@@ -150,10 +177,10 @@ class SampleCounter:
 
     def _add(self, texts: pa.Array, language: str) -> None:
         if language not in self._counters:
-            if len(self._counters) == _MOST_LANGUAGES:
+            if len(self._counters) == _MAX_LANGUAGES:
                 raise ValueError(
-                    f"over {_MOST_LANGUAGES:,} different languages, {language!r} among them; choose a column that "
-                    "names the language of each document"
+                    f"the language column has over {_MAX_LANGUAGES:,} different values, such as {language!r}; choose a "
+                    "column that names the language of each document"
                 )
             self._counters[language] = WordCounter(self._pre_tokenizer)
             self._totals[language] = np.zeros(3, np.int64)
@@ -163,7 +190,7 @@ class SampleCounter:
         self._totals[language] += (len(texts), num_bytes, num_characters)
 
     def take(self) -> TextSample:
-        """Returns the sample so far and starts again from none."""
+        """Returns the sample so far, and starts an empty one."""
         languages = []
         words = [pa.array([], pa.large_binary())]
         counts = [np.empty(0, np.int64)]
@@ -181,13 +208,20 @@ class SampleCounter:
 
 @dataclass(frozen=True)
 class LanguageMeasures:
-    """How one language comes out; ratios over nothing are 0.
+    """How a tokenizer does on one language; a ratio with nothing to divide by is 0.
 
     Attributes:
-        parity: tokens per byte beside those of the reference language: 1 where both cost the same, 2 where this one
-            costs twice as many; None without a reference. Texts that are no translations of each other say
-            different things, and scripts take different numbers of bytes, so it compares sizes of one tokenizer, and
-            tokenizers with each other, better than languages.
+        documents: Number of documents.
+        bytes: Their size in UTF-8.
+        characters: Their number of characters.
+        words: How many words the tokenizer's pattern makes of them.
+        tokens: How many tokens these are.
+        bytes_per_token: `bytes / tokens`.
+        tokens_per_character: `tokens / characters`.
+        parity: Tokens per byte, divided by the tokens per byte of the reference language: 1 if both cost the same, 2 if
+            this one costs twice as much. None without a reference language. Texts that are not translations of each
+            other say different things, and scripts take different numbers of bytes. So parity serves to compare sizes
+            of a tokenizer, or tokenizers, rather than languages.
     """
 
     documents: int
@@ -202,16 +236,22 @@ class LanguageMeasures:
 
 @dataclass(frozen=True)
 class Measures:
-    """How a sample comes out; words are those of the tokenizer's pattern, and ratios over nothing are 0.
+    """How a tokenizer does on a sample; words are those of its pattern, and a ratio with nothing to divide by is 0.
 
     Attributes:
-        tokens_per_word: also called fertility.
-        share_one_token_words: of all words of the sample, how many are one token.
-        share_one_token_distinct_words: the same where each different word of a language counts once.
-        unused_tokens: ids that the sample has no use for, special tokens left out.
-        rare_tokens: ids that it uses, but fewer times than asked.
-        gini: Gini coefficient of tokens per byte over the languages: 0 where each costs the same, towards 1 where one
-            bears all. Each language weighs the same.
+        tokens: Number of tokens.
+        words: Number of words.
+        tokens_per_character: `tokens / characters`.
+        tokens_per_byte: `tokens / bytes`.
+        words_per_token: `words / tokens`.
+        tokens_per_word: `tokens / words`, also called fertility.
+        share_one_token_words: Share of the sample's words that are one token, from 0 to 1.
+        share_one_token_distinct_words: The same share, with each distinct word of a language counted once.
+        unused_tokens: How many ids do not occur in the sample, special tokens left out.
+        rare_tokens: How many ids occur, but fewer times than `rare_count`.
+        gini: Gini coefficient of tokens per byte over the languages, each of which weighs the same: 0 if all cost the
+            same, up to 1 the more unequal they are; see `compute_gini`.
+        languages: The measures of each language, by its name.
     """
 
     tokens: int
@@ -231,14 +271,16 @@ class Measures:
 def measure_sample(
     tokenizer: Tokenizer, sample: TextSample, *, rare_count: int = 10, reference_language: str | None = None
 ) -> Measures:
-    """Returns how a sample comes out, which must be cut into words as the tokenizer does.
+    """Returns how a tokenizer does on a sample.
 
     Args:
-        rare_count: a token that is used less often is rare.
-        reference_language: what `LanguageMeasures.parity` compares with.
+        tokenizer: The tokenizer to measure.
+        sample: Text that was split into words with the tokenizer's own pre-tokenizer.
+        rare_count: A token that occurs fewer times than this is rare.
+        reference_language: The language that `LanguageMeasures.parity` compares the others with.
 
     Raises:
-        ValueError: the sample has no such language; as in `Tokenizer.encode`.
+        ValueError: The sample has no text in the reference language, or as in `Tokenizer.encode`.
     """
     encoded = tokenizer.encode_words(sample.words)
     sizes = np.diff(encoded.offsets.to_numpy())
@@ -247,7 +289,7 @@ def measure_sample(
     uses = np.delete(uses, list(tokenizer.special_tokens.values()))
     one_token = sizes == 1
     words, tokens = int(sample.counts.sum()), int((sample.counts * sizes).sum())
-    languages = _by_language(sample, sample.counts * sizes, reference_language)
+    languages = _measure_languages(sample, sample.counts * sizes, reference_language)
     return Measures(
         tokens=tokens,
         words=words,
@@ -266,36 +308,40 @@ def measure_sample(
     )
 
 
-def _by_language(sample: TextSample, tokens: Int64s, reference: str | None) -> dict[str, LanguageMeasures]:
-    """`tokens` are those of each word of the sample, times its count."""
+def _measure_languages(sample: TextSample, tokens: Int64s, reference: str | None) -> dict[str, LanguageMeasures]:
+    """Returns the measures of each language; `tokens` has one number per word, its tokens times its count."""
 
-    def tokens_in(text: LanguageText) -> int:
+    def sum_tokens(text: LanguageText) -> int:
         return int(tokens[text.first_word : text.end_word].sum())
 
-    def cost(text: LanguageText) -> float:
-        return _ratio(tokens_in(text), text.bytes)
+    def compute_cost(text: LanguageText) -> float:
+        return _ratio(sum_tokens(text), text.bytes)
 
-    reference_cost = None if reference is None else cost(sample.text_of(reference))
+    reference_cost = None if reference is None else compute_cost(sample.find_language(reference))
     return {
         text.language: LanguageMeasures(
             documents=text.documents,
             bytes=text.bytes,
             characters=text.characters,
             words=int(sample.counts[text.first_word : text.end_word].sum()),
-            tokens=tokens_in(text),
-            bytes_per_token=_ratio(text.bytes, tokens_in(text)),
-            tokens_per_character=_ratio(tokens_in(text), text.characters),
-            parity=None if reference_cost is None else _ratio(cost(text), reference_cost),
+            tokens=sum_tokens(text),
+            bytes_per_token=_ratio(text.bytes, sum_tokens(text)),
+            tokens_per_character=_ratio(sum_tokens(text), text.characters),
+            parity=None if reference_cost is None else _ratio(compute_cost(text), reference_cost),
         )
         for text in sample.languages
     }
 
 
 def compute_gini(values: Sequence[float]) -> float:
-    """Returns the Gini coefficient: half the mean difference of two values over their mean; 0 where there are none.
+    """Returns the Gini coefficient of values that are 0 or more: 0 if all are equal, up to `1 - 1/n` if one has it all.
 
-    >>> compute_gini([1, 1, 1]), compute_gini([0, 0, 0, 4])
-    (0.0, 0.75)
+    It is half the mean absolute difference of two values, divided by their mean. For values sorted in rising order,
+    `sum((2i - n - 1) * x_i for i in 1..n) / (n * sum(x))`. No values, or only zeros, give 0. Economists measure incomes
+    with it; Foroutan et al., "Parity-Aware Byte-Pair Encoding" (2025), the cost of languages.
+
+    >>> compute_gini([1, 1, 1]), compute_gini([1, 3]), compute_gini([0, 0, 0, 4])
+    (0.0, 0.25, 0.75)
     """
     ordered = np.sort(np.asarray(values, np.float64))
     ranks = np.arange(1, ordered.size + 1)
@@ -304,21 +350,25 @@ def compute_gini(values: Sequence[float]) -> float:
 
 
 def find_knee(x: npt.ArrayLike, y: npt.ArrayLike) -> int | None:
-    """Returns the place where a falling curve bends most: the point furthest below the line between its two ends.
+    """Returns the index of a falling curve's knee: the point furthest below the straight line between its two ends.
 
-    `x` rises. None where no point is below that line, so also for fewer than three points. The first of equals.
+    Kneedle starts from the same point (Satopää et al., "Finding a 'Kneedle' in a Haystack", 2011). `x` must rise. Of
+    equally far points the first is returned. Returns None if no point is below the line, as with fewer than three.
+
+    The line from (1, 10) to (4, 2) is at 7.33 for x = 2, where the curve is at 4, furthest below:
 
     >>> find_knee([1, 2, 3, 4], [10, 4, 3, 2])
     1
     """
-    across, down = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    if across.size < 3:
+    xs, ys = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    if xs.size < 3:
         return None
-    line = down[0] + (down[-1] - down[0]) * (across - across[0]) / (across[-1] - across[0])
-    below = line - down
-    place = int(np.argmax(below))
-    return place if below[place] > 1e-12 * abs(float(down[0])) else None
+    line = ys[0] + (ys[-1] - ys[0]) * (xs - xs[0]) / (xs[-1] - xs[0])
+    below = line - ys
+    index = int(np.argmax(below))
+    return index if below[index] > 1e-12 * abs(float(ys[0])) else None
 
 
 def _ratio(part: float, whole: float) -> float:
+    """Returns `part / whole`, or 0 if `whole` is 0."""
     return part / whole if whole else 0.0

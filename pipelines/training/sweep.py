@@ -70,7 +70,7 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     with console.status("counting the words of the sample"):
         sample = read_sample(sources, job.corpus, job.training.tokenizer.pre_tokenizer, settings)
     if settings.reference_language is not None:
-        sample.text_of(settings.reference_language)
+        sample.find_language(settings.reference_language)
     largest = run_training(job.training, beam_args)
     lengths, not_reached = _prefix_lengths(largest, settings)
     sizes = []

@@ -212,7 +212,7 @@ def test_look_alikes_of_special_tokens() -> None:
         ("<|startoftext|>", "<|…|>"),
         (" <pad>", "<pad>"),
         ("[unk]", "[UNK]"),
-        ("<|endof", "a piece of <|endoftext|>"),
+        ("<|endof", "a part of <|endoftext|>"),
         ("endoftext", "endoftext"),
     ]
 
@@ -233,7 +233,7 @@ def test_the_least_counted_are_listed_with_all_that_have_none() -> None:
     counts[[70, 71]] = 0
     assert [entry.id for entry in find_least_counted(tokenizer, counts, 1)] == [70, 71, 256]
     for wrong in (counts[:-1], counts.astype(float), -counts):
-        with pytest.raises(ValueError, match=r"there are 258 ids, and each needs a whole number, 0 or more"):
+        with pytest.raises(ValueError, match=r"each of the 258 ids needs an integer, 0 or more"):
             find_least_counted(tokenizer, wrong, 2)
 
 
@@ -290,7 +290,7 @@ def test_the_command_prints_findings_and_writes_all_of_them(tmp_path: Path, caps
     assert lines[0] == "260 ids, 1 of them special tokens"
     names = ["unused", "rare", "intermediate", "under-trained", "unreachable", "not-utf8", "special-look-alike"]
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == [*names, "longest", "twins"]
-    assert "under-trained            100   38.5%  fewest in the training data; figure: how often" in lines
+    assert "under-trained            100   38.5%  rarest in the training data; figure: how often" in lines
     assert "      259 '<end>'  0" in lines
     found = audit_tokens(tokenizer, count_words([texts.read_text()], tokenizer.pre_tokenizer), np.arange(260)[::-1])
     rows = list(csv.reader(written[0][1].decode().splitlines()))

@@ -427,7 +427,7 @@ def test_a_language_column_that_is_not_there_is_refused_at_once(corpus: Path, tm
     (tmp_path / "a.txt").write_text("some text")
     with pytest.raises(ValueError, match=r"a\.txt: a text file has no column 'lang'\. Remove sweep\.language_column"):
         sweep(project(tmp_path / "a.txt", tmp_path / "out", language_column="lang"))
-    with pytest.raises(ValueError, match=r"there is no text of the language 'fr'; there are de, en, unknown"):
+    with pytest.raises(ValueError, match=r"the sample has no text in the language 'fr'; it has de, en, unknown"):
         sweep(project(corpus, tmp_path / "out", language_column="lang", reference_language="fr"))
     assert not (tmp_path / "out").exists()
 
