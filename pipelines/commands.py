@@ -1,4 +1,4 @@
-"""The commands that are no jobs: what each does with its arguments, and prints."""
+"""The commands that are not jobs: each takes parsed arguments, does its work, and prints the result."""
 
 import argparse
 import csv
@@ -39,15 +39,15 @@ from pipelines.training.word_counts import read_word_counts
 _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_green", "black on bright_magenta")
 
 
-def _tokenizer(args: argparse.Namespace) -> Tokenizer:
+def _read_tokenizer(args: argparse.Namespace) -> Tokenizer:
     return read_tokenizer(args.tokenizer, args.pattern)
 
 
-def _corpus(args: argparse.Namespace) -> Corpus:
+def _make_corpus(args: argparse.Namespace) -> Corpus:
     return Corpus(files=tuple(args.corpus), format=args.format, text_column=args.text_column, on_invalid_utf8="replace")
 
 
-def corpus(args: argparse.Namespace) -> None:
+def run_corpus(args: argparse.Namespace) -> None:
     """Prints the known-answer documents, or writes them as Parquet."""
     languages, texts = map(list, zip(*known_answer_documents(), strict=True))
     if args.output is None:
@@ -57,47 +57,47 @@ def corpus(args: argparse.Namespace) -> None:
         pq.write_table(pa.table({"lang": languages, "text": texts}), file)
 
 
-def _lines(args: argparse.Namespace) -> Iterator[str]:
-    """The text on the command line, or the lines of standard input, as UTF-8 whatever the locale is."""
+def _read_lines(args: argparse.Namespace) -> Iterator[str]:
+    """Yields the text on the command line, or the lines of standard input, read as UTF-8 in every locale."""
     if args.text:
         yield os.fsencode(" ".join(args.text)).decode(errors="surrogateescape")
         return
     if sys.stdin is None:
-        raise ValueError("there is no text, and standard input is closed; give the text as an argument, or by a pipe")
+        raise ValueError("no text was given and standard input is closed; give the text as an argument, or pipe it in")
     for line in sys.stdin.buffer:
         yield line.decode(errors="surrogateescape").removesuffix("\n")
 
 
-def encode(args: argparse.Namespace) -> None:
+def run_encode(args: argparse.Namespace) -> None:
     """Prints a line of ids for each line of text."""
-    tokenizer = _tokenizer(args)
-    for line in _lines(args):
+    tokenizer = _read_tokenizer(args)
+    for line in _read_lines(args):
         print(*tokenizer.encode(line))
 
 
-def decode(args: argparse.Namespace) -> None:
-    """Prints a line of text for each line of ids, as its bytes are.
+def run_decode(args: argparse.Namespace) -> None:
+    """Prints a line of text for each line of ids, byte for byte.
 
     Raises:
         ValueError: a word is not an id.
     """
-    tokenizer = _tokenizer(args)
-    for line in _lines(args):
+    tokenizer = _read_tokenizer(args)
+    for line in _read_lines(args):
         wrong = [word for word in line.split() if not re.fullmatch("-?[0-9]{1,18}", word)]
         if wrong:
             raise ValueError(
-                f"{wrong[0][:60]!r} in {line[:60]!r} is not an id; write whole numbers with blanks between"
+                f"{wrong[0][:60]!r} in {line[:60]!r} is not an id; write whole numbers separated by spaces"
             )
         ids = [int(word) for word in line.split()]
         sys.stdout.buffer.write(tokenizer.decode_bytes(ids) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def inspect(args: argparse.Namespace) -> None:
-    """Prints how each text is split, in colours or with `|` after each token, its ids and its numbers."""
-    tokenizer = _tokenizer(args)
+def run_inspect(args: argparse.Namespace) -> None:
+    """Prints each text split into tokens (in colours, or with `|` after each token), its ids, and its counts."""
+    tokenizer = _read_tokenizer(args)
     console = Console(highlight=False, soft_wrap=True)
-    for line in _lines(args):
+    for line in _read_lines(args):
         _show_split(console, tokenizer, line)
 
 
@@ -112,56 +112,56 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
             shown.append("|")
     console.print(shown)
     console.print(" ".join(map(str, ids)), style="dim")
-    blanks = sum(character.isspace() for character in text)
-    counted = {
-        "characters": f"{len(text)} ({len(text) - blanks} without blanks)",
+    num_spaces = sum(character.isspace() for character in text)
+    counts = {
+        "characters": f"{len(text)} ({len(text) - num_spaces} without spaces)",
         "words": f"{len(words)} ({len(set(words))} different)",
         "tokens": f"{len(ids)} ({len(set(ids))} different)",
     }
-    console.print("   ".join(f"{name} {count}" for name, count in counted.items()))
+    console.print("   ".join(f"{name} {count}" for name, count in counts.items()))
 
 
-def export(args: argparse.Namespace) -> None:
-    """Writes a tokenizer in another tool's files, and prints their names."""
-    for path in export_tokenizer(_tokenizer(args), args.output, args.format):
+def run_export(args: argparse.Namespace) -> None:
+    """Writes a tokenizer as files of another tool, and prints the paths of the files."""
+    for path in export_tokenizer(_read_tokenizer(args), args.output, args.format):
         print(path)
 
 
-def cut(args: argparse.Namespace) -> None:
-    """Writes the tokenizer with the first merges of another."""
-    tokenizer = _tokenizer(args).keep_first_merges(args.merges)
+def run_cut(args: argparse.Namespace) -> None:
+    """Writes a tokenizer that keeps only the first merges of another."""
+    tokenizer = _read_tokenizer(args).keep_first_merges(args.merges)
     write_tokenizer(args.output, tokenizer)
     print(f"{args.output}: {args.merges:,} merges, {tokenizer.vocab_size:,} ids")
 
 
-def verify(args: argparse.Namespace) -> None:
+def run_verify(args: argparse.Namespace) -> None:
     """Prints the checks of a project's tokenizer, or compares a tokenizer's ids with another library's.
 
     Raises:
-        ValueError: arguments are missing, or are for the other of the two.
+        ValueError: arguments are missing, or belong to the other kind of check.
         SystemExit: a check failed, or ids differ.
     """
     if args.config is None:
         _compare_with_library(args)
         return
     if args.tokenizer or args.against or args.corpus:
-        raise ValueError("--config names tokenizer and corpus; leave out --tokenizer, --against and --corpus")
+        raise ValueError("--config names the tokenizer and the corpus; leave out --tokenizer, --against and --corpus")
     project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
-    _show_checks(check_tokenizer(project, _words(args.positives), _words(args.negatives)), args.json)
+    _show_checks(check_tokenizer(project, _read_words(args.positives), _read_words(args.negatives)), args.json)
 
 
 def _compare_with_library(args: argparse.Namespace) -> None:
     if not (args.tokenizer and args.against and args.corpus):
         raise ValueError("give --config FILE, or all of --tokenizer, --against and --corpus")
-    tokenizer = _tokenizer(args)
-    found = compare_ids(tokenizer, args.against, _corpus(args), args.reference)
+    tokenizer = _read_tokenizer(args)
+    found = compare_ids(tokenizer, args.against, _make_corpus(args), args.reference)
     print(found.line)
     if found.first is not None:
         print(found.first.describe(tokenizer))
         raise SystemExit(Outcome.FAILED)
 
 
-def verify_shards(args: argparse.Namespace) -> None:
+def run_verify_shards(args: argparse.Namespace) -> None:
     """Prints the checks of a finished output of job 2.
 
     Raises:
@@ -169,12 +169,12 @@ def verify_shards(args: argparse.Namespace) -> None:
         SystemExit: a check failed.
     """
     if (args.config is None) == (args.shards is None):
-        raise ValueError("give --config FILE or --shards FOLDER, one of the two")
+        raise ValueError("give either --config FILE or --shards FOLDER")
     if args.sample < 0 or args.seed < 0:
-        raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither can be below 0")
+        raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither may be negative")
     may_be_gone = args.sources_may_be_gone
     if args.config is None:
-        tokenizer = _tokenizer(args) if args.tokenizer else None
+        tokenizer = _read_tokenizer(args) if args.tokenizer else None
         folder = args.shards
     else:
         if args.tokenizer:
@@ -188,7 +188,11 @@ def verify_shards(args: argparse.Namespace) -> None:
 
 
 def _show_checks(found: Iterable[Check], path: str | None) -> None:
-    """Prints checks as they are done and writes them to a JSON file; leaves with 1 if one failed."""
+    """Prints each check when it is done, and writes all to a JSON file if `path` is given.
+
+    Raises:
+        SystemExit: a check failed.
+    """
     checks = []
     for check in found:
         checks.append(check)
@@ -200,26 +204,26 @@ def _show_checks(found: Iterable[Check], path: str | None) -> None:
         raise SystemExit(Outcome.FAILED)
 
 
-def _words(given: Sequence[str]) -> list[str]:
-    """Returns words; a file among them stands for its lines."""
+def _read_words(given: Sequence[str]) -> list[str]:
+    """Returns words; a name of a file is replaced by the lines of the file."""
     read = (files.read_text(one).splitlines() if os.path.isfile(one) else [one] for one in given)
     return [word for words in read for word in words if word.strip()]
 
 
-def audit(args: argparse.Namespace) -> None:
-    """Prints the tokens that are worth a look, and writes all of them where that is asked for.
+def run_audit(args: argparse.Namespace) -> None:
+    """Prints the tokens that deserve attention, and writes the whole list to files if asked to.
 
     Raises:
         ValueError: both a corpus and word counts are given.
     """
-    tokenizer = _tokenizer(args)
+    tokenizer = _read_tokenizer(args)
     if args.corpus and args.counts:
         raise ValueError("give --corpus or --counts, not both")
     word_counts = None
     if args.counts:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
-        word_counts = count_corpus_in_memory(_corpus(args), tokenizer.pre_tokenizer)
+        word_counts = count_corpus_in_memory(_make_corpus(args), tokenizer.pre_tokenizer)
     if args.show < 0:
         raise ValueError(f"--show is {args.show}; give 0 or more")
     id_counts = read_token_counts(args.id_counts) if args.id_counts else None

@@ -1,4 +1,4 @@
-"""The jobs as commands: settings read, paths checked, the job run, and what became of it said and written down."""
+"""Runs a job as a command: reads settings, checks paths, runs the job, and reports how it ended."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,8 +16,8 @@ from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokeniz
 from pipelines.training.sweep import run_sweep
 from pipelines.training.train_tokenizer import run_training
 
-# Other errors of the operating system, as of a full disk, are not mended by changing the input.
-_BAD_INPUT = (
+# Changing the input does not help against other errors of the operating system, such as a full disk.
+_BAD_INPUT_ERRORS = (
     *(ValueError, ModuleNotFoundError),
     *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
 )
@@ -32,11 +32,11 @@ _SETTINGS: dict[str, type[_AnyJob]] = {
 """The class of each job's settings."""
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """Returns how a run ended that such an error ended."""
+def classify_error(error: BaseException) -> Outcome:
+    """Returns the outcome of a run that ended with this error."""
     if isinstance(error, OutputLockedError):
         return Outcome.LOCKED
-    return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT) else Outcome.FAILED
+    return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT_ERRORS) else Outcome.FAILED
 
 
 def run_job(
@@ -51,13 +51,16 @@ def run_job(
     """Runs `train`, `tokenize`, `sweep` or `report`, writes the metrics of the run, and returns how it ended.
 
     Args:
-        overrides: settings that stand over those of the file `config`, as on the command line.
-        dry_run: of `tokenize`: what would be done is printed, and nothing is written.
-        log_json: a line of JSON about the run is printed to standard output.
+        job: the name of the job.
+        config: path of the YAML file of the project.
+        overrides: settings in the form of the command line, which replace those of the file.
+        beam_args: Beam's own flags.
+        dry_run: for `tokenize`: print what would be done, and write nothing.
+        log_json: print one line of JSON about the run to standard output.
 
     Raises:
-        SystemExit: the list of settings was asked for, and is printed.
-        Exception: whatever the job raises.
+        SystemExit: `overrides` asked for the list of settings, which was printed.
+        Exception: any error that the job raises.
     """
     files.use_flags(beam_args)
     record = RunRecord(job, new_run_id(), config)
@@ -76,7 +79,7 @@ def run_job(
     except SystemExit:
         raise
     except BaseException as error:
-        record.outcome, record.error = outcome_of(error), str(error) or type(error).__name__
+        record.outcome, record.error = classify_error(error), str(error) or type(error).__name__
         record.close(metrics_path, log_json)
         raise
     record.close(metrics_path, log_json)

@@ -210,7 +210,7 @@ def test_ids_cut_inside_a_character_are_written_as_their_bytes(
     [
         (
             "12 seven",
-            "'seven' in '12 seven' is not an id; write whole numbers with blanks between",
+            "'seven' in '12 seven' is not an id; write whole numbers separated by spaces",
         ),
         ("1.5", "'1.5' in '1.5' is not an id"),
         ("1_0", "'1_0' in '1_0' is not an id"),
@@ -253,7 +253,7 @@ def test_inspect_shows_characters_words_and_tokens(tmp_path: Path, capsys: pytes
     marked = "i love cats and i love dogs ".replace(" ", "_")
     assert tokens == "".join("</w>|" if c == "_" else f"{c}|" for c in marked)
     assert len(ids.split()) == 28
-    assert counts == "characters 27 (21 without blanks)   words 7 (5 different)   tokens 28 (13 different)"
+    assert counts == "characters 27 (21 without spaces)   words 7 (5 different)   tokens 28 (13 different)"
 
 
 def test_inspect_shows_each_line_of_its_input(
@@ -262,10 +262,10 @@ def test_inspect_shows_each_line_of_its_input(
     given_input(monkeypatch, b"hug\n\na\xff\n")
     cli.main(["inspect", "--tokenizer", byte_tokenizer(tmp_path)])
     assert capsys.readouterr().out.splitlines() == [
-        *("hug|", "257", "characters 3 (3 without blanks)   words 1 (1 different)   tokens 1 (1 different)"),
-        *("", "", "characters 0 (0 without blanks)   words 0 (0 different)   tokens 0 (0 different)"),
+        *("hug|", "257", "characters 3 (3 without spaces)   words 1 (1 different)   tokens 1 (1 different)"),
+        *("", "", "characters 0 (0 without spaces)   words 0 (0 different)   tokens 0 (0 different)"),
         *(r"a|\xef|\xbf|\xbd|", "97 239 191 189"),
-        "characters 2 (2 without blanks)   words 2 (2 different)   tokens 4 (4 different)",
+        "characters 2 (2 without spaces)   words 2 (2 different)   tokens 4 (4 different)",
     ]
 
 
@@ -478,7 +478,7 @@ def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: sig
     assert job.returncode == -number
     wait_for(lambda: not processes_of(job.pid))
     assert b"Traceback" not in said
-    assert (b"tokenmill: interrupted; the same command takes the work up again" in said) == (number == signal.SIGINT)
+    assert (b"tokenmill: interrupted; the same command resumes the work" in said) == (number == signal.SIGINT)
     assert not (tmp_path / "tokenizer" / "_manifest.json").exists()
 
 
@@ -488,7 +488,7 @@ def test_a_closed_standard_input_is_said(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert exit_code(command, "--tokenizer", byte_tokenizer(tmp_path)) == Outcome.BAD_INPUT
-    assert "there is no text, and standard input is closed" in capsys.readouterr().err
+    assert "no text was given and standard input is closed" in capsys.readouterr().err
 
 
 def test_text_and_output_are_the_same_bytes_in_every_locale(tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ def test_a_full_disk_is_said_with_a_remedy() -> None:
         run = [sys.executable, "-m", "pipelines.cli", "corpus", "known-answers"]
         ended = subprocess.run(run, cwd=ROOT, stdout=full, stderr=subprocess.PIPE)
     assert ended.returncode == Outcome.FAILED
-    assert b"No space left on device; free some space and give the same command again\n" in ended.stderr
+    assert b"No space left on device; free some space and run the same command again\n" in ended.stderr
 
 
 def test_counts_by_id_that_are_no_array_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def test_the_commands_run_one_after_the_other(
     assert "learned 200 merges in " in printed.err
     assert re.findall(r"│ .* │", printed.err)[:3] == re.findall(r"│ .* │", README)
     assert "648 documents, 18,872 tokens in 648 rows, 0.1 MB of text" in printed.err
-    assert "characters 21 (18 without blanks)   words 4 (4 different)" in printed.out
+    assert "characters 21 (18 without spaces)   words 4 (4 different)" in printed.out
 
 
 def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

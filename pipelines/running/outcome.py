@@ -1,4 +1,4 @@
-"""How a run ends, and what it leaves for schedulers: an exit code, a line of JSON, metrics for Prometheus."""
+"""How a run ended, reported for schedulers: an exit code, a line of JSON, metrics for Prometheus."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from pipelines.storage.output_files import TEMPORARY_FOLDER
 
 
 class Outcome(IntEnum):
-    """How a run ended; the value is the exit code of the command. Any other code is a signal's."""
+    """How a run ended. The value is the exit code of the command; other codes come from signals."""
 
     DONE = 0
     FAILED = 1
@@ -25,25 +25,32 @@ class Outcome(IntEnum):
 
     @property
     def word(self) -> str:
-        """As it stands in logs and metrics."""
+        """The outcome in logs and metrics, such as `nothing_to_do`."""
         return self.name.lower()
 
 
 EXIT_CODES = """exit codes:
   0  done
-  1  failed: a worker or the machine; the same command takes the work up again
-  2  bad input: settings or corpus are wrong and have to be changed first
-  3  nothing to do (tokenize): the output is finished, and nothing has changed
-  4  locked (tokenize): another run works on the same output"""
+  1  failed: a worker or the machine; the same command resumes the work
+  2  bad input: settings or corpus are wrong and must be corrected first
+  3  nothing to do (tokenize): the output is finished and nothing has changed
+  4  locked (train, tokenize): another run is working on the same output"""
 
 
 @dataclass
 class RunRecord:
-    """What is known of a run while it lasts.
+    """What is known about a run.
 
     Attributes:
-        counts: totals of the output, by name; numbers only.
-        facts: more for the line of JSON.
+        job: the command, such as `tokenize`.
+        run_id: see `new_run_id`.
+        config: path of the YAML file of the project.
+        output: the output folder; empty until the settings are read.
+        outcome: how the run ended.
+        error: the message of the error that ended the run.
+        counts: totals of the output, by name; only numbers.
+        facts: further entries for the line of JSON.
+        started: in seconds since 1970.
     """
 
     job: str
@@ -55,10 +62,9 @@ class RunRecord:
     counts: Mapping[str, int] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.time)
-    """Seconds since 1970."""
 
-    def log_line(self, ended: float) -> str:
-        """Returns one line of JSON; times are UTC."""
+    def format_log_line(self, ended: float) -> str:
+        """Returns one line of JSON about the run, which ended `ended` seconds after 1970; times are UTC."""
         content = {
             "job": self.job,
             "run_id": self.run_id,
@@ -74,15 +80,16 @@ class RunRecord:
         }
         return json.dumps(content, ensure_ascii=False)
 
-    def metrics(self, ended: float, before: str = "") -> str:
-        """Returns the run in Prometheus' text format.
+    def format_metrics(self, ended: float, before: str = "") -> str:
+        """Returns the metrics of the run in Prometheus' text format.
 
         Args:
-            before: the metrics of the run before; a run that fails keeps their time of the last success.
+            ended: when the run ended, in seconds since 1970.
+            before: the metrics of the previous run; a failed run keeps the time of the last success from them.
         """
         labels = {"job": self.job, "output": self.output}
         succeeded = self.outcome in (Outcome.DONE, Outcome.NOTHING_TO_DO)
-        success = f"tokenmill_last_success_timestamp_seconds{_labels(labels)} "
+        success = f"tokenmill_last_success_timestamp_seconds{_format_labels(labels)} "
         kept = re.search(rf"^{re.escape(success)}(\S+)$", before, re.MULTILINE)
         last_success = ended if succeeded else float(kept[1]) if kept else None
         outcomes = [({**labels, "outcome": one.word}, float(one == self.outcome)) for one in Outcome]
@@ -103,26 +110,31 @@ class RunRecord:
         ):
             if samples:
                 lines += [f"# HELP tokenmill_{name} {help_}", f"# TYPE tokenmill_{name} gauge"]
-                lines += [f"tokenmill_{name}{_labels(of)} {value:.15g}" for of, value in samples]
+                lines += [f"tokenmill_{name}{_format_labels(of)} {value:.15g}" for of, value in samples]
         return "\n".join(lines) + "\n"
 
     def close(self, metrics_path: str | None, log_json: bool) -> None:
-        """Ends the run: prints its line of JSON to standard output if asked, and writes its metrics, all at once."""
+        """Ends the run: writes its metrics atomically, and prints its line of JSON to standard output.
+
+        Args:
+            metrics_path: the file of the metrics; None to write none.
+            log_json: whether to print the line of JSON.
+        """
         ended = time.time()
         if metrics_path:
             try:
                 before = files.read_text(metrics_path) if files.exists(metrics_path) else ""
-                files.write_text(metrics_path, self.metrics(ended, before))
+                files.write_text(metrics_path, self.format_metrics(ended, before))
                 files.delete_empty(files.join(metrics_path.rpartition("/")[0] or ".", TEMPORARY_FOLDER))
             except OSError as error:
                 print(f"tokenmill: run.metrics: {metrics_path} cannot be written: {error}", file=sys.stderr)
                 if self.outcome in (Outcome.DONE, Outcome.NOTHING_TO_DO):
                     self.outcome, self.error = Outcome.FAILED, f"{metrics_path} cannot be written: {error}"
         if log_json:
-            print(self.log_line(ended), flush=True)
+            print(self.format_log_line(ended), flush=True)
 
 
-def _labels(labels: Mapping[str, str]) -> str:
+def _format_labels(labels: Mapping[str, str]) -> str:
     escaped = {
         name: value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for name, value in labels.items()
     }

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pipelines.storage.quiet_beam import quiet_beam_import
 
 
-def main() -> None:
+def run_worker() -> None:
     """Runs one worker process. `DRIVER` is the driver's process id."""
     with quiet_beam_import():
         from apache_beam.runners.worker import sdk_worker_main
@@ -45,4 +45,4 @@ def delete_if_exists(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_worker()

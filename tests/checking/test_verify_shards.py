@@ -454,7 +454,7 @@ def test_the_command_takes_a_project(home: Path, tmp_path: Path, capsys: pytest.
     ("given", "message"),
     [
         ([], "give --config FILE or --shards FOLDER"),
-        (["--config", "x", "--shards", "y"], "one of the two"),
+        (["--config", "x", "--shards", "y"], "give either --config FILE or --shards FOLDER"),
         (["--config", "x", "--tokenizer", "y"], "leave out --tokenizer"),
         (["--shards", "y", "--sample", "-1"], "--sample is -1"),
     ],

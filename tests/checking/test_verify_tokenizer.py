@@ -402,7 +402,7 @@ def test_the_command_prints_lines_writes_json_and_fails_by_its_exit_code(
     [
         ([], "give --config FILE, or all of --tokenizer, --against and --corpus"),
         (["--tokenizer", "x"], "give --config FILE, or all of --tokenizer, --against and --corpus"),
-        (["--config", "x", "--against", "hf"], "--config names tokenizer and corpus; leave out --tokenizer, --against"),
+        (["--config", "x", "--against", "hf"], "--config names the tokenizer and the corpus; leave out --tokenizer"),
     ],
 )
 def test_what_verify_needs_is_said(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:

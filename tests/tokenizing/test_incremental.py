@@ -624,7 +624,7 @@ def test_metrics_that_cannot_be_written_make_a_run_a_failed_one(
 
 def test_metrics_are_in_prometheus_text_format() -> None:
     record = RunRecord("tokenize", "id", "c", 'a "b"\\\n', Outcome.FAILED, counts={"rows": 12}, started=5.0)
-    assert record.metrics(7.5).splitlines()[:6] == [
+    assert record.format_metrics(7.5).splitlines()[:6] == [
         "# HELP tokenmill_last_run_timestamp_seconds When the last run ended.",
         "# TYPE tokenmill_last_run_timestamp_seconds gauge",
         r'tokenmill_last_run_timestamp_seconds{job="tokenize",output="a \"b\"\\\n"} 7.5',
