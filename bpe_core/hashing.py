@@ -61,8 +61,8 @@ def find_slot(keys: Int64s, key: Any) -> Any:
     The table uses open addressing with linear probing. `keys.size` must be a power of two, and at least one slot free.
     """
     mask = keys.size - 1
-    mixed = np.uint64(key) * GOLDEN_RATIO
-    slot = np.int64((mixed ^ (mixed >> np.uint64(29))) >> np.uint64(7)) & mask
+    hashed = np.uint64(key) * GOLDEN_RATIO
+    slot = np.int64((hashed ^ (hashed >> np.uint64(29))) >> np.uint64(7)) & mask
     while keys[slot] != EMPTY and keys[slot] != key:
         slot = (slot + 1) & mask
     return slot

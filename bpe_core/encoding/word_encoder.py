@@ -207,11 +207,11 @@ def _cache_new_words(
         if size > MAX_CACHED_WORD:
             continue
         # Look again: the word may have been added since, because it also occurs earlier in this run.
-        low, high, mixed = make_word_key(data, first, size)
+        low, high, hashed = make_word_key(data, first, size)
         if high != 0:
-            slot = find_inline_word(slots, low, high, mixed)
+            slot = find_inline_word(slots, low, high, hashed)
         else:
-            slot = find_word(cache.words, data, first, size, low, high, mixed)
+            slot = find_word(cache.words, data, first, size, low, high, hashed)
         if slot < 0:
             slot = put_word(slots, pool, used, slot, data, first, size, low, high, 0)
             new[num_new], starts[num_new] = slot, at
@@ -315,7 +315,7 @@ def _write_run_ids(
 
 @kernel
 def _is_full(cache: WordCache) -> Any:
-    return cache.words.used[NUM_WORDS] > cache.max_words or cache.words.used[NUM_POOL_BYTES] > cache.max_pool_bytes
+    return cache.words.sizes[NUM_WORDS] > cache.max_words or cache.words.sizes[NUM_POOL_BYTES] > cache.max_pool_bytes
 
 
 @device_function
@@ -505,8 +505,8 @@ def _put_whole_words(data: UInt8s, offsets: Int64s, ids: Int32s, table: WordTabl
     slots, pool, used = table
     for word in range(ids.size):
         start, size = offsets[word], offsets[word + 1] - offsets[word]
-        low, high, mixed = make_word_key(data, start, size)
-        free = find_word(table, data, start, size, low, high, mixed)
+        low, high, hashed = make_word_key(data, start, size)
+        free = find_word(table, data, start, size, low, high, hashed)
         slot = put_word(slots, pool, used, free, data, start, size, low, high, 1)
         slots[slot + 2], slots[slot + 3] = np.uint64(ids[word]), np.uint64(0)
 

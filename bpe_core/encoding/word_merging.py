@@ -105,8 +105,8 @@ def _pair_to_key(left: Any, right: Any) -> Any:
 @device_function
 def _home_slot(pair: Any, slots: UInt64s) -> Any:
     """Returns the slot at which the search for a pair starts."""
-    mixed = pair * GOLDEN_RATIO
-    return (mixed ^ (mixed >> np.uint64(32))) & np.uint64(slots.size - 1)
+    hashed = pair * GOLDEN_RATIO
+    return (hashed ^ (hashed >> np.uint64(32))) & np.uint64(slots.size - 1)
 
 
 @device_function

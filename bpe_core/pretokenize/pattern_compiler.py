@@ -1,14 +1,26 @@
-"""A word pattern compiled to a table; `scanner` runs it over UTF-8 bytes.
+r"""Compiles word patterns (regular expressions) to tables, by which `scanner` splits UTF-8 bytes into words.
 
-The regular expression is the definition, the table is the speed: for patterns in the subset below both cut every text
-alike. All characters are divided into the few classes that the pattern can tell apart. Then a deterministic automaton
-is built whose states are the lists of places where a backtracking matcher could stand, the preferred one first, so that
-it finds the match that such a matcher finds (Perl's leftmost-first choice; RE2 does it so). Whether a state accepts
-depends on the class of the next character too, which is all that a look-ahead at one character needs.
+The `regex` package defines what a pattern means. For patterns in the subset below, the tables split every text in the
+same way, about twenty times faster. A pattern is compiled in four steps:
 
-The subset: literals, sets, `\\p{..}`, `\\s`, `\\d`, groups, `(?i:..)` around ASCII letters, alternatives,
-`? * + {m,n}`, possessive forms of them around one set where that changes nothing, and `(?!..)` or `(?=..)` around one
-set at the end of an alternative. Several patterns run one after the other: each cuts the words of the one before.
+1. `_Parser` reads the expression into a syntax tree.
+2. `_Nfa` turns the tree into a non-deterministic automaton (NFA). Its states are the points at which a backtracking
+   matcher could be, and its `split` states prefer one of two ways.
+3. `_divide_into_classes` groups the characters that no set of the pattern tells apart. A few dozen classes then replace
+   1,114,112 code points.
+4. `_build_dfa` builds a deterministic automaton (DFA). Each of its states is a list of NFA states in the order in which
+   a backtracking matcher would try them. Where an NFA state accepts, the less preferred states after it are dropped. So
+   the DFA finds the same match as such a matcher (Perl's leftmost-first rule; RE2 does the same), without backtracking.
+
+A match ends *before* a character: whether it may end there depends on the class of that character as well. This is all
+that a look-ahead at one character needs.
+
+The subset: literals, sets, `\p{..}`, `\s`, `\d`, groups, `(?i:..)` around ASCII letters, alternatives,
+`? * + {m,n}`, their possessive forms where these cannot change what matches, and `(?!..)` or `(?=..)` around one set at
+the end of an alternative.
+
+A pattern may consist of several expressions, which are applied one after the other: each splits the words that the one
+before has found.
 """
 
 from collections.abc import Sequence
@@ -19,50 +31,74 @@ import numpy as np
 import numpy.typing as npt
 
 from bpe_core.kernels import Int32s, Int64s, UInt8s
-from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, WHITE_SPACE, Members, category, code_points
+from bpe_core.pretokenize.unicode_categories import (
+    NUM_CODE_POINTS,
+    WHITE_SPACE,
+    CodePointSet,
+    load_category,
+    make_code_point_set,
+)
 
-_BLOCK = 128
-COLUMNS = 256
-_MOST_COPIES = 64
-_MOST_STATES = 4096
-_MOST_CLASSES = 127
+NUM_COLUMNS = 256
+"""The length of a row of a transition table."""
+
+_BLOCK_SIZE = 128
+_MAX_REPEATS = 64
+_MAX_STATES = 4096
+_MAX_CLASSES = 127  # With 128 ASCII characters and the end of the text they fill a row.
 
 
 class UnsupportedPatternError(ValueError):
-    """A pattern is outside the subset that can be compiled; the message says where."""
+    """A pattern is outside the subset that can be compiled; the message says why."""
 
 
 ENDS, STARTS = 1, 2
-"""The bits of an entry."""
+"""The two flags of a transition, see `PatternTables`."""
 
 
-class Tables(NamedTuple):
-    """Compiled patterns, one after the other.
+class PatternTables(NamedTuple):
+    """The compiled expressions of a pattern.
 
-    A row of `moves` is a state of 256 columns: the ASCII characters, then the classes, and last the end of the text. An
-    entry is the place where the next state's row starts, above two bits: `ENDS` where the match may end before the
-    character. The row at 0 is the state that no match leaves.
+    A state's row has 256 columns: 0 to 127 for the ASCII characters, from 128 on for the classes of all characters, and
+    255 for the end of the text. A state is named by the index at which its row starts. State 0 is the dead state: no
+    match can go on from there.
 
-    `joined` is the same for matches that follow each other: where the match must end before a character and the next
-    one can start with it, the entry goes on to that match's state and also says `STARTS`. The places of its rows and
-    the bits stand apart, for each step waits for the row: it is there sooner when nothing needs to be taken off it.
+    Attributes:
+        transitions: int32, the rows of all states one after the other. An item is `next_state << 2 | flags`. The flag
+            `ENDS` says that the match may end before this character.
+        chained_states: uint32, like `transitions`, but goes from match to match. Where a match must end before a
+            character with which the next match can begin, the item is the state after that character in the *next*
+            match. So the scanner splits off many words without leaving its inner loop. Items are not shifted, and the
+            flags are in an array of their own: every step waits for the next state, and a shift would delay it.
+        chained_flags: uint8, the flags of `chained_states`. `STARTS` says that a match ends before this character and
+            that the next one begins with it.
+        start_states: int64, one per expression.
+        block_starts: int32, for each expression the 8,704 blocks of 128 code points: where the classes of a block start
+            in `classes`. Equal blocks share their classes.
+        classes: uint8, the classes of the code points of a block, one block after the other.
     """
 
-    moves: Int32s
-    joined: npt.NDArray[np.uint32]
-    joined_bits: UInt8s
-    first: Int64s  # where each pattern's first state starts
-    block: Int32s  # by pattern and block of 128 code points, where the block's classes start in `classes`
+    transitions: Int32s
+    chained_states: npt.NDArray[np.uint32]
+    chained_flags: UInt8s
+    start_states: Int64s
+    block_starts: Int32s
     classes: UInt8s
 
 
-# What a pattern is made of, as nested tuples.
 _Node = tuple[Any, ...]
+"""A node of the syntax tree:
+
+    ("set", set of code points)
+    ("concatenation", nodes)
+    ("alternatives", nodes)
+    ("repeat", node, min, max or None, whether it is possessive)
+    ("look-ahead", set of code points, whether it is negative)
+"""
 
 
 class _Parser:
-    """Reads an expression into nodes: `("set", members)`, `("cat", nodes)`, `("alt", nodes)`,
-    `("repeat", node, least, most or None, possessive)`, `("look", members, negative)`."""
+    """Reads an expression into a syntax tree by recursive descent."""
 
     def __init__(self, expression: str) -> None:
         self._text = expression
@@ -70,35 +106,39 @@ class _Parser:
         self._ignore_case = False
 
     def parse(self) -> _Node:
-        node = self._alternatives()
+        """Returns the root of the syntax tree."""
+        node = self._parse_alternatives()
         if self._at < len(self._text):
-            raise self._unsupported()
+            raise self._make_error()
         return node
 
-    def _unsupported(self) -> UnsupportedPatternError:
+    def _make_error(self) -> UnsupportedPatternError:
         return UnsupportedPatternError(f"{self._text[self._at : self._at + 12]!r} at character {self._at}")
 
     def _next_is(self, text: str) -> bool:
+        """Returns whether the rest of the expression starts with `text`."""
         return self._text.startswith(text, self._at)
 
     def _take(self, text: str) -> bool:
+        """Skips `text` if the rest of the expression starts with it, and returns whether it does."""
         found = self._next_is(text)
         self._at += len(text) if found else 0
         return found
 
-    def _alternatives(self) -> _Node:
-        nodes = [self._sequence()]
+    def _parse_alternatives(self) -> _Node:
+        nodes = [self._parse_concatenation()]
         while self._take("|"):
-            nodes.append(self._sequence())
-        return ("alt", nodes)
+            nodes.append(self._parse_concatenation())
+        return ("alternatives", nodes)
 
-    def _sequence(self) -> _Node:
+    def _parse_concatenation(self) -> _Node:
         nodes = []
         while self._at < len(self._text) and not self._next_is("|") and not self._next_is(")"):
-            nodes.append(self._repeat(self._atom()))
-        return ("cat", nodes)
+            nodes.append(self._parse_repeat(self._parse_atom()))
+        return ("concatenation", nodes)
 
-    def _repeat(self, node: _Node) -> _Node:
+    def _parse_repeat(self, node: _Node) -> _Node:
+        """Returns the node with the repeat that follows it, if one does."""
         if self._take("?"):
             least, most = 0, 1
         elif self._take("*"):
@@ -114,61 +154,62 @@ class _Parser:
                 or len(bounds) > 2
                 or (bounds[1:] and not (bounds[1] == "" or bounds[1].isdecimal()))
             ):
-                raise self._unsupported()
+                raise self._make_error()
             least = int(bounds[0])
             most = least if len(bounds) == 1 else int(bounds[1]) if bounds[1] else None
-            if max(least, most or 0) > _MOST_COPIES:
-                raise self._unsupported()
+            if max(least, most or 0) > _MAX_REPEATS:
+                raise self._make_error()
             self._at = end + 1
         else:
             return node
         possessive = self._take("+")
-        if self._next_is("?") or self._next_is("*") or self._next_is("+") or self._next_is("{") or node[0] == "look":
-            raise self._unsupported()
+        if any(map(self._next_is, "?*+{")) or node[0] == "look-ahead":
+            raise self._make_error()
         return ("repeat", node, least, most, possessive)
 
-    def _atom(self) -> _Node:
+    def _parse_atom(self) -> _Node:
         for opening, negative in (("(?!", True), ("(?=", False)):
             if self._take(opening):
-                return self._look(negative)
+                return self._parse_look_ahead(negative)
         if self._take("(?i:"):
-            return self._group(ignore_case=True)
+            return self._parse_group(ignore_case=True)
         if self._take("(?:") or (self._next_is("(") and not self._next_is("(?") and self._take("(")):
-            return self._group(self._ignore_case)
+            return self._parse_group(self._ignore_case)
         if self._take("["):
-            return ("set", self._set())
+            return ("set", self._parse_set())
         if self._next_is("\\"):
-            return ("set", self._escape())
+            return ("set", self._parse_escape())
         character = self._text[self._at]
         if character in "^$.(){}*+?[]":
-            raise self._unsupported()
+            raise self._make_error()
         self._at += 1
-        return ("set", self._literal(character))
+        return ("set", self._make_literal(character))
 
-    def _group(self, ignore_case: bool) -> _Node:
+    def _parse_group(self, ignore_case: bool) -> _Node:
         before, self._ignore_case = self._ignore_case, ignore_case
-        node = self._alternatives()
+        node = self._parse_alternatives()
         self._ignore_case = before
         if not self._take(")"):
-            raise self._unsupported()
+            raise self._make_error()
         return node
 
-    def _look(self, negative: bool) -> _Node:
-        node = self._alternatives()
-        if not self._take(")") or len(node[1]) != 1 or len(node[1][0][1]) != 1 or node[1][0][1][0][0] != "set":
-            raise self._unsupported()
-        return ("look", node[1][0][1][0][1], negative)
+    def _parse_look_ahead(self, negative: bool) -> _Node:
+        _, alternatives = self._parse_alternatives()
+        nodes = [node for _, concatenated in alternatives for node in concatenated]
+        if not self._take(")") or len(alternatives) != 1 or len(nodes) != 1 or nodes[0][0] != "set":
+            raise self._make_error()
+        return ("look-ahead", nodes[0][1], negative)
 
-    def _literal(self, character: str) -> Members:
+    def _make_literal(self, character: str) -> CodePointSet:
         if not self._ignore_case or not character.isalpha():
-            return code_points(ord(character))
+            return make_code_point_set(ord(character))
         if not character.isascii():
-            raise self._unsupported()
-        # Two characters beyond ASCII fold to an ASCII letter: LATIN SMALL LETTER LONG S and KELVIN SIGN.
-        beyond = {"s": [0x17F], "k": [0x212A]}.get(character.lower(), [])
-        return code_points(ord(character.lower()), ord(character.upper()), *beyond)
+            raise self._make_error()
+        # When case is ignored, two other characters equal an ASCII letter: LATIN SMALL LETTER LONG S and KELVIN SIGN.
+        others = {"s": [0x17F], "k": [0x212A]}.get(character.lower(), [])
+        return make_code_point_set(ord(character.lower()), ord(character.upper()), *others)
 
-    def _escape(self) -> Members:
+    def _parse_escape(self) -> CodePointSet:
         self._at += 1
         character = self._text[self._at : self._at + 1]
         self._at += 1
@@ -176,261 +217,298 @@ class _Parser:
             end = self._text.find("}", self._at)
             name = self._text[self._at + 1 : end]
             if not self._next_is("{") or end < 0 or self._ignore_case:
-                raise self._unsupported()
+                raise self._make_error()
             try:
-                members = category(name)
+                members = load_category(name)
             except KeyError:
-                raise self._unsupported() from None
+                raise self._make_error() from None
             self._at = end + 1
         elif character in "sS":
-            members = code_points(*map(ord, WHITE_SPACE))
+            members = make_code_point_set(*map(ord, WHITE_SPACE))
         elif character in "dD":
-            members = category("Nd")
+            members = load_category("Nd")
         elif character in "rntfv" and character:
-            return code_points(ord({"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}[character]))
+            return make_code_point_set(ord({"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}[character]))
         elif character and not character.isalnum() and character.isascii():
-            return code_points(ord(character))
+            return make_code_point_set(ord(character))
         else:
             self._at -= 2
-            raise self._unsupported()
+            raise self._make_error()
         return ~members if character.isupper() else members
 
-    def _set(self) -> Members:
+    def _parse_set(self) -> CodePointSet:
+        r"""Reads a set such as `[^a-z\d]`, whose opening bracket has been read."""
         negative = self._take("^")
         members = np.zeros(NUM_CODE_POINTS, bool)
         first = True
         while first or not self._next_is("]"):
             if self._at >= len(self._text) or self._next_is("[") or self._next_is("&&") or self._next_is("--"):
-                raise self._unsupported()
+                raise self._make_error()
             first = False
             start = self._text[self._at]
             if start == "\\":
-                escaped = self._escape()
-                members |= escaped
+                members |= self._parse_escape()
                 if self._next_is("-") and self._text[self._at + 1 : self._at + 2] != "]":
-                    raise self._unsupported()
+                    raise self._make_error()
                 continue
             self._at += 1
             if self._next_is("-") and self._text[self._at + 1 : self._at + 2] not in ("]", ""):
                 stop = self._text[self._at + 1]
                 if stop in "\\[" or ord(stop) < ord(start) or self._ignore_case:
-                    raise self._unsupported()
+                    raise self._make_error()
                 members[ord(start) : ord(stop) + 1] = True
                 self._at += 2
             else:
-                members |= self._literal(start)
+                members |= self._make_literal(start)
         self._at += 1
         return ~members if negative else members
 
 
-class _Automaton:
-    """The places of a backtracking matcher: `("char", set, next)`, `("split", preferred, other)`,
-    `("look", set, negative)`, `("match",)`."""
+class _Nfa:
+    """A non-deterministic automaton.
 
-    def __init__(self, node: _Node) -> None:
-        self.sets: list[Members] = []
-        self.places: list[list[Any]] = [["match"]]
-        self.start = self._emit(node, 0)
+    A state is a number, an index in `states`. There are four kinds:
 
-    def _add(self, *place: Any) -> int:
-        self.places.append(list(place))
-        return len(self.places) - 1
+        ("char", set, next)            reads a character of the set, an index in `sets`, and goes to the state `next`
+        ("split", preferred, other)    goes to either state without reading
+        ("look-ahead", set, negative)  accepts if the next character is in the set, or is not if it is negative
+        ("match",)                     accepts
+    """
 
-    def _set(self, members: Members) -> int:
+    def __init__(self, root: _Node) -> None:
+        self.sets: list[CodePointSet] = []
+        self.states: list[list[Any]] = [["match"]]
+        self.start = self._add_node(root, 0)
+
+    def _add_state(self, *state: Any) -> int:
+        self.states.append(list(state))
+        return len(self.states) - 1
+
+    def _add_set(self, members: CodePointSet) -> int:
         self.sets.append(members)
         return len(self.sets) - 1
 
-    def _emit(self, node: _Node, after: int) -> int:
-        """Returns the place where the node starts; it goes on to the place `after`."""
+    def _add_node(self, node: _Node, after: int) -> int:
+        """Adds the states of a node, which go on to the state `after`, and returns the state where the node starts."""
         if node[0] == "set":
-            return self._add("char", self._set(node[1]), after)
-        if node[0] == "look":
+            return self._add_state("char", self._add_set(node[1]), after)
+        if node[0] == "look-ahead":
             if after != 0:
                 raise UnsupportedPatternError("a look-ahead that does not end an alternative")
-            return self._add("look", self._set(node[1]), node[2])
-        if node[0] == "cat":
-            for part in reversed(node[1]):
-                after = self._emit(part, after)
+            return self._add_state("look-ahead", self._add_set(node[1]), node[2])
+        if node[0] == "concatenation":
+            for child in reversed(node[1]):
+                after = self._add_node(child, after)
             return after
-        if node[0] == "alt":
-            *others, last = [self._emit(part, after) for part in node[1]]
+        if node[0] == "alternatives":
+            *others, last = [self._add_node(child, after) for child in node[1]]
             for other in reversed(others):
-                last = self._add("split", other, last)
+                last = self._add_state("split", other, last)
             return last
-        return self._emit_repeat(node, after)
+        return self._add_repeat(node, after)
 
-    def _emit_repeat(self, node: _Node, after: int) -> int:
+    def _add_repeat(self, node: _Node, after: int) -> int:
         _, body, least, most, possessive = node
         if self._is_nullable(body):
-            raise UnsupportedPatternError("a repeat of something that may be empty")
+            raise UnsupportedPatternError("a repeat of something that can be empty")
         if possessive:
             self._check_possessive(body, after)
         if most is None:
-            loop = self._add("split", None, after)
-            self.places[loop][1] = start = self._emit(body, loop)
+            loop = self._add_state("split", None, after)
+            self.states[loop][1] = start = self._add_node(body, loop)
             if least == 1:
                 return start
             start = loop
         else:
             start = after
             for _ in range(most - least):
-                start = self._add("split", self._emit(body, start), after)
+                start = self._add_state("split", self._add_node(body, start), after)
         for _ in range(least):
-            start = self._emit(body, start)
+            start = self._add_node(body, start)
         return start
 
     def _is_nullable(self, node: _Node) -> bool:
-        if node[0] == "cat":
+        """Returns whether a node can match the empty string."""
+        if node[0] == "concatenation":
             return all(map(self._is_nullable, node[1]))
-        if node[0] == "alt":
+        if node[0] == "alternatives":
             return any(map(self._is_nullable, node[1]))
-        return node[0] == "look" or bool(node[0] == "repeat" and node[2] == 0)
+        return node[0] == "look-ahead" or bool(node[0] == "repeat" and node[2] == 0)
 
     def _check_possessive(self, body: _Node, after: int) -> None:
-        """What gives nothing back matches as what does, where going on needs none of it: nothing need follow, or what
-        follows starts with other characters."""
-        while body[0] in ("cat", "alt") and len(body[1]) == 1:
+        """Raises UnsupportedPatternError unless a possessive repeat matches the same as an ordinary one.
+
+        A possessive repeat never gives characters back. An ordinary one never needs to in two cases: if the match may
+        end after it, or if it repeats one set and what follows begins with other characters.
+        """
+        while body[0] in ("concatenation", "alternatives") and len(body[1]) == 1:
             body = body[1][0]
-        follows = [self.places[place] for place in self.closure([after])]
-        if ["match"] in follows:
+        following = [self.states[state] for state in self.find_closure([after])]
+        if ["match"] in following:
             return
-        if body[0] != "set" or any(place[0] != "char" or (self.sets[place[1]] & body[1]).any() for place in follows):
+        if body[0] != "set" or any(state[0] != "char" or (self.sets[state[1]] & body[1]).any() for state in following):
             raise UnsupportedPatternError("a possessive repeat that changes what matches")
 
-    def closure(self, places: Sequence[int]) -> tuple[int, ...]:
-        """Returns where a matcher at these places may stand without reading on, in order of preference."""
-        found: list[int] = []
+    def find_closure(self, states: Sequence[int]) -> tuple[int, ...]:
+        """Returns the epsilon closure of some states: all that are reached from them without reading a character.
+
+        `split` states are replaced by the states that they lead to. The order is the order of preference.
+        """
+        closure: list[int] = []
         seen: set[int] = set()
-        waiting = list(reversed(places))
+        waiting = list(reversed(states))
         while waiting:
-            place = waiting.pop()
-            if place in seen:
+            state = waiting.pop()
+            if state in seen:
                 continue
-            seen.add(place)
-            kind, *rest = self.places[place]
+            seen.add(state)
+            kind, *rest = self.states[state]
             if kind == "split":
                 waiting += [rest[1], rest[0]]
             else:
-                found.append(place)
-        return tuple(found)
+                closure.append(state)
+        return tuple(closure)
 
 
-def _classes(sets: Sequence[Members]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
-    """Returns the class of each code point, and for each class and set whether the set holds it."""
-    # Characters in the same sets are one class. Neighbours mostly are, so only the first of each run is looked at.
-    edges = np.zeros(NUM_CODE_POINTS, bool)
-    edges[0] = True
+def _divide_into_classes(sets: Sequence[CodePointSet]) -> tuple[UInt8s, npt.NDArray[np.bool_]]:
+    """Returns the class of each code point, and a table `[class, set]` that says whether the set holds the class.
+
+    Characters that are in the same sets are in the same class.
+    """
+    # Neighbouring code points are mostly in the same sets. Only the first one of each such run is looked at.
+    is_first = np.zeros(NUM_CODE_POINTS, bool)
+    is_first[0] = True
     for members in sets:
-        edges[1:] |= members[1:] != members[:-1]
-    starts = np.flatnonzero(edges)
+        is_first[1:] |= members[1:] != members[:-1]
+    starts = np.flatnonzero(is_first)
     rows = np.array([members[starts] for members in sets]).T
-    held, number = np.unique(rows, axis=0, return_inverse=True)
-    if len(held) > _MOST_CLASSES:
-        raise UnsupportedPatternError(f"a pattern that tells {len(held)} classes of characters apart")
+    is_in_set, numbers = np.unique(rows, axis=0, return_inverse=True)
+    if len(is_in_set) > _MAX_CLASSES:
+        raise UnsupportedPatternError(f"{len(is_in_set)} classes of characters (at most {_MAX_CLASSES})")
     lengths = np.diff([*starts, NUM_CODE_POINTS])
-    return np.repeat(number.reshape(-1).astype(np.uint8), lengths), held
+    return np.repeat(numbers.reshape(-1).astype(np.uint8), lengths), is_in_set
 
 
 @dataclass(frozen=True)
-class _Compiled:
-    moves: Int32s  # shape (states, 256), with rows numbered from 0 as if this were the only pattern
-    classes: npt.NDArray[np.uint8]  # of each code point
+class _Dfa:
+    """The automaton of one expression.
+
+    Attributes:
+        transitions: shape (states, 256), see `PatternTables`. State 0 is dead, and state 1, whose row starts at 256, is
+        the
+            start.
+        classes: the class of each code point.
+    """
+
+    transitions: Int32s
+    classes: UInt8s
 
 
-def _compile(expression: str) -> _Compiled:
-    automaton = _Automaton(_Parser(expression).parse())
-    start = automaton.closure([automaton.start])
-    if any(automaton.places[place][0] != "char" for place in start):
-        raise UnsupportedPatternError("a pattern that may match nothing")
-    classes, held = _classes(automaton.sets)
-    num_classes = len(held)
-    states: dict[tuple[int, ...], int] = {(): 0, start: 1}
-    order = [(), start]
+def _build_dfa(expression: str) -> _Dfa:
+    nfa = _Nfa(_Parser(expression).parse())
+    start = nfa.find_closure([nfa.start])
+    if any(nfa.states[state][0] != "char" for state in start):
+        raise UnsupportedPatternError("an alternative that can match the empty string")
+    classes, is_in_set = _divide_into_classes(nfa.sets)
+    num_classes = len(is_in_set)
+    # Each DFA state is a list of NFA states. New ones are numbered in the order in which they are reached.
+    numbers: dict[tuple[int, ...], int] = {(): 0, start: 1}
+    states = [(), start]
     rows: list[list[int]] = []
-    at = 0
-    while at < len(order):
-        row = [_move(automaton, order[at], held[c] if c < num_classes else None) for c in range(num_classes + 1)]
-        entries = []
-        for after, accepts in row:
-            if after not in states:
-                states[after] = len(order)
-                order.append(after)
-            entries.append(_entry(states[after] * COLUMNS, accepts))
-        *by_class, at_end = entries
-        unused = [0] * (_MOST_CLASSES - num_classes)
-        rows.append([*(entries[classes[code]] for code in range(128)), *by_class, *unused, at_end])
-        at += 1
-        if len(order) > _MOST_STATES:
-            raise UnsupportedPatternError(f"a pattern of more than {_MOST_STATES} states")
-    return _Compiled(np.array(rows, np.int32), classes)
+    while len(rows) < len(states):
+        state = states[len(rows)]
+        items = []
+        for class_number in range(num_classes + 1):
+            after, may_end = _step(nfa, state, is_in_set[class_number] if class_number < num_classes else None)
+            if after not in numbers:
+                numbers[after] = len(states)
+                states.append(after)
+            items.append(_pack_transition(numbers[after] * NUM_COLUMNS, may_end))
+        *by_class, at_end = items
+        padding = [0] * (_MAX_CLASSES - num_classes)
+        rows.append([*(items[classes[code]] for code in range(128)), *by_class, *padding, at_end])
+        if len(states) > _MAX_STATES:
+            raise UnsupportedPatternError(f"a DFA of more than {_MAX_STATES} states")
+    return _Dfa(np.array(rows, np.int32), classes)
 
 
-def _entry(row: int, accepts: bool) -> int:
-    return row << 2 | (ENDS if accepts else 0)
+def _step(nfa: _Nfa, state: tuple[int, ...], is_in_set: npt.NDArray[np.bool_] | None) -> tuple[tuple[int, ...], bool]:
+    """Returns the DFA state after a character, and whether a match may end before that character.
 
-
-def _joined(moves: Int32s, first: int) -> Int32s:
-    """Returns the moves with the start of the next match in place of an end that must be; `first` is the row's number.
-
-    Where no match starts with the character, or the match ended earlier, the scanner has to look.
+    Args:
+        nfa: the automaton.
+        state: a DFA state, which is a list of NFA states.
+        is_in_set: for each set of the NFA, whether it holds the character's class; None at the end of the text.
     """
-    start = moves[first]
-    must_end = (moves == ENDS) & (start >> 2 != 0)
-    must_end[:, -1] = False
-    return np.where(must_end, start | ENDS | STARTS, moves).astype(np.int32)
-
-
-def _move(
-    automaton: _Automaton, state: tuple[int, ...], held: npt.NDArray[np.bool_] | None
-) -> tuple[tuple[int, ...], bool]:
-    """Returns the state after a character of a class (None: there is none), and whether a match may end before it.
-
-    `held` says for each set whether it holds the class. Places after an accepting one are less preferred: they go.
-    """
-    going_on = []
-    for place in state:
-        kind, *rest = automaton.places[place]
+    following = []
+    for nfa_state in state:
+        kind, *rest = nfa.states[nfa_state]
         if kind == "char":
-            if held is not None and held[rest[0]]:
-                going_on.append(rest[1])
-        elif kind == "match" or (held is not None and bool(held[rest[0]])) != rest[1]:
-            return automaton.closure(going_on), True
-    return automaton.closure(going_on), False
+            if is_in_set is not None and is_in_set[rest[0]]:
+                following.append(rest[1])
+        elif kind == "match" or (is_in_set is not None and bool(is_in_set[rest[0]])) != rest[1]:
+            # A match that may end here is preferred to all that the NFA states after this one could match.
+            return nfa.find_closure(following), True
+    return nfa.find_closure(following), False
 
 
-def compile_patterns(expressions: Sequence[str]) -> Tables:
-    """Returns the tables of patterns that run one after the other.
+def _pack_transition(state: int, may_end: bool) -> int:
+    return state << 2 | (ENDS if may_end else 0)
+
+
+def _chain_matches(transitions: Int32s, start: int) -> Int32s:
+    """Returns transitions that go from one match directly to the next, for `PatternTables.chained_states`.
+
+    `start` is the number of the start state's row. A match must end before a character if it may end there and cannot
+    go on. If the next match can begin with that character, the transition becomes that of the start state, with the
+    flags `ENDS` and `STARTS`. All others stay: the scanner then has to look what to do.
+    """
+    from_start = transitions[start]
+    must_end = (transitions == ENDS) & (from_start >> 2 != 0)
+    must_end[:, -1] = False
+    return np.where(must_end, from_start | ENDS | STARTS, transitions).astype(np.int32)
+
+
+def compile_patterns(expressions: Sequence[str]) -> PatternTables:
+    """Compiles expressions that are applied one after the other.
 
     Raises:
         UnsupportedPatternError: one of them is outside the subset.
+
+    >>> tables = compile_patterns(["a+|b"])
+    >>> tables.transitions.size // NUM_COLUMNS  # The dead state, the start, after `a`, after `b`.
+    4
     """
-    moves: list[Int32s] = []
-    joined: list[Int32s] = []
-    firsts: list[int] = []
-    blocks: list[Int32s] = []
+    transitions: list[Int32s] = []
+    chained: list[Int32s] = []
+    start_states: list[int] = []
+    block_starts: list[Int32s] = []
     classes: list[UInt8s] = []
     num_rows = 0
-    for compiled in map(_compile, expressions):
-        # The rows of one pattern follow those of the one before, each with its own dead state, which is left by 0 too.
-        states = np.where(compiled.moves >> 2 != 0, compiled.moves + (num_rows * COLUMNS << 2), compiled.moves)
-        moves.append(states.astype(np.int32))
-        joined.append(_joined(moves[-1], 1))
-        firsts.append((num_rows + 1) * COLUMNS)
-        num_rows += len(states)
-        # Most blocks are alike, and kept once.
-        places: dict[bytes, int] = {}
+    for dfa in map(_build_dfa, expressions):
+        # The rows of all expressions follow each other in one table, so states are shifted by the rows before. Only the
+        # dead state stays 0 for all.
+        is_alive = dfa.transitions >> 2 != 0
+        shifted = np.where(is_alive, dfa.transitions + (num_rows * NUM_COLUMNS << 2), dfa.transitions)
+        transitions.append(shifted.astype(np.int32))
+        chained.append(_chain_matches(transitions[-1], 1))
+        start_states.append((num_rows + 1) * NUM_COLUMNS)
+        num_rows += len(shifted)
+        # Most blocks of code points are equal, and kept once.
+        kept: dict[bytes, int] = {}
         size = sum(map(np.size, classes))
-        found = [
-            places.setdefault(b.tobytes(), size + len(places) * _BLOCK) for b in compiled.classes.reshape(-1, _BLOCK)
+        starts = [
+            kept.setdefault(block.tobytes(), size + len(kept) * _BLOCK_SIZE)
+            for block in dfa.classes.reshape(-1, _BLOCK_SIZE)
         ]
-        blocks.append(np.array(found, np.int32))
-        classes.append(np.frombuffer(b"".join(places), np.uint8))
-    entries = np.concatenate(joined).reshape(-1)
-    return Tables(
-        np.concatenate(moves).reshape(-1),
-        (entries >> 2).astype(np.uint32),
-        (entries & (ENDS | STARTS)).astype(np.uint8),
-        np.array(firsts, np.int64),
-        np.concatenate(blocks),
+        block_starts.append(np.array(starts, np.int32))
+        classes.append(np.frombuffer(b"".join(kept), np.uint8))
+    all_chained = np.concatenate(chained).reshape(-1)
+    return PatternTables(
+        np.concatenate(transitions).reshape(-1),
+        (all_chained >> 2).astype(np.uint32),
+        (all_chained & (ENDS | STARTS)).astype(np.uint8),
+        np.array(start_states, np.int64),
+        np.concatenate(block_starts),
         np.concatenate(classes),
     )

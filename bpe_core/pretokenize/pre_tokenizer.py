@@ -1,6 +1,6 @@
-"""What a word is: text is normalised, then cut by a pattern; merges never cross a word's edge.
+"""The pre-tokenizer: it normalizes text and splits it into words by a pattern. Merges never cross a word's edge.
 
-The same `PreTokenizer` object serves training and encoding, so that no token is learned that encoding cannot produce.
+Training and encoding use equal pre-tokenizers, so that training learns no token that encoding cannot produce.
 """
 
 import logging
@@ -15,12 +15,13 @@ import pyarrow as pa
 import regex
 
 from bpe_core.kernels import Int64s, UInt8s
-from bpe_core.pretokenize.pattern_compiler import Tables, UnsupportedPatternError, compile_patterns
+from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
 from bpe_core.pretokenize.scanner import split_texts
 
 Normalization = Literal["none", "NFC", "NFD", "NFKC", "NFKD"]
 
 WHITESPACE = "whitespace"
+"""The name of the pattern whose matches are runs of anything but white space."""
 
 _GPT4 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -28,13 +29,13 @@ _GPT4 = (
 )
 
 PATTERNS: dict[str, tuple[str, ...]] = {
-    # The White_Space property: 25 code points, the same set as Rust's char::is_whitespace.
+    # `\s` is the White_Space property: 25 code points, the same set as Rust's char::is_whitespace.
     WHITESPACE: (r"\S+",),
     # openai/gpt-2 encoder.py; also ByteLevel(use_regex=True) of Hugging Face tokenizers.
     "gpt2": (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
-    # The text of tiktoken's first release, which is Llama 3's. Two others go round: one without the last `+` before
-    # `\s+(?!\S)`, which cuts alike, and that of tiktoken 0.14, which keeps a line end and the blanks behind it together
-    # at the end of a text (no token of cl100k is made of both) and means another thing to Hugging Face's engine.
+    # As in tiktoken's first release and in Llama 3. Two variants are in use elsewhere. One lacks the last `+` before
+    # `\s+(?!\S)` and splits in the same way. That of tiktoken 0.14 keeps a line end and the spaces after it together at
+    # the end of a text (no token of cl100k consists of both), and Hugging Face's engine reads it differently.
     "cl100k": (_GPT4,),
     "llama3": (_GPT4,),
     # openai/tiktoken openai_public.py.
@@ -43,9 +44,9 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
-    # huggingface/transformers tokenization_qwen2.py; Qwen normalises to NFC first (setting `unicode`).
+    # huggingface/transformers tokenization_qwen2.py; Qwen normalizes to NFC first (setting `unicode`).
     "qwen2": (_GPT4.replace(r"\p{N}{1,3}", r"\p{N}"),),
-    # deepseek-ai/DeepSeek-V3 tokenizer.json: three splits, each within the words of the one before.
+    # deepseek-ai/DeepSeek-V3 tokenizer.json: three expressions, each of which splits the words of the one before.
     "deepseek-v3": (
         r"\p{N}{1,3}",
         "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
@@ -53,18 +54,26 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""",
     ),
 }
-"""Named patterns, each one or more regular expressions that cut one after the other."""
+"""The named patterns. If one has several regular expressions, each splits the words that the one before has found."""
 
-_CUSTOM_PATTERN_SECONDS = 60
+_MAX_REGEX_SECONDS = 60
 
-_log = logging.getLogger(__name__)
+_pattern_log = logging.getLogger(__name__)
 
 
 class WordEnds(NamedTuple):
-    """Where the words of a batch of texts end.
+    """The bounds of the words in a batch of texts, as indexes in the texts' bytes.
 
-    Those of text `t` are at `ends[first_end[t] : first_end[t + 1]]`, with `stride` 1. With 2, the starts are among
-    them: start and end of each word in turn.
+    The bounds of the words in text `t` are `ends[first_end[t] : first_end[t + 1]]`. For the texts `"a b"` and `"cd"`:
+
+        stride 1, words "a", " ", "b", "cd"    ends 1 2 3 5        first_end 0 3 4
+        stride 2, words "a", "b", "cd"         ends 0 1 2 3 3 5    first_end 0 4 6
+
+    Attributes:
+        ends: int64. With stride 1, the index at which each word ends; the next word starts there. With stride 2, where
+            each word starts and where it ends, in turn.
+        first_end: int64, one more than texts: the number of items of `ends` before each text.
+        stride: 1 if the words of a text join to that text, 2 if there may be gaps between them.
     """
 
     ends: Int64s
@@ -74,16 +83,16 @@ class WordEnds(NamedTuple):
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """How text becomes words.
+    """Normalizes text and splits it into words.
 
     Attributes:
-        pattern: a key of `PATTERNS`, or a regular expression in the syntax of the `regex` package, or several that
-            cut one after the other.
-        keep_gaps: text between two matches is a word of its own. Off only where the end-of-word marker stands for
-            the blanks between words (kind `char`).
-        unicode: the Unicode normalisation form applied first; `none` leaves the text as it is.
-        lowercase: each character is replaced by its full lower-case mapping, without the final-sigma rule,
-            as the `Lowercase` normaliser of Hugging Face tokenizers does.
+        pattern: a key of `PATTERNS`, or a regular expression in the syntax of the `regex` package, or several, each of
+            which splits the words that the one before has found.
+        keep_gaps: text between two matches of the pattern is a word of its own. It is only left out for kind `char`,
+            whose end-of-word marker replaces the white space between words.
+        unicode: the Unicode normalization form that is applied first; `none` leaves the text as it is.
+        lowercase: replace each character by its full lower-case mapping, without the final-sigma rule. This is what the
+            `Lowercase` normalizer of Hugging Face tokenizers does.
     """
 
     pattern: str | tuple[str, ...]
@@ -92,10 +101,11 @@ class PreTokenizer:
     lowercase: bool = False
 
     def __post_init__(self) -> None:
+        """Raises ValueError for a form or a pattern that does not exist."""
         if self.unicode not in get_args(Normalization):
-            raise ValueError(f"unicode is {self.unicode!r}; it is one of {', '.join(get_args(Normalization))}")
+            raise ValueError(f"unicode is {self.unicode!r}; it must be one of {', '.join(get_args(Normalization))}")
         try:
-            _regexes(self.expressions)
+            _compile_regexes(self.expressions)
         except regex.error as error:
             raise ValueError(
                 f"pattern {self.pattern!r} is neither one of {', '.join(PATTERNS)} nor a regular expression: {error}"
@@ -103,49 +113,66 @@ class PreTokenizer:
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The regular expressions behind the pattern's name, in the order in which they cut."""
+        """The pattern's regular expressions, in the order in which they are applied."""
         return self.pattern if isinstance(self.pattern, tuple) else PATTERNS.get(self.pattern, (self.pattern,))
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the pattern is in the scanner's subset; else the `regex` package cuts, some twenty times slower."""
+        """Whether the pattern is compiled to tables. If not, the `regex` package splits, about twenty times slower."""
         return self.tables is not None
 
     @property
-    def tables(self) -> Tables | None:
-        """The compiled pattern; None where it is outside the scanner's subset."""
-        return _tables(self.expressions)
+    def tables(self) -> PatternTables | None:
+        """The compiled pattern, or None if it is outside the subset that can be compiled."""
+        return _compile_tables(self.expressions)
 
     def normalize(self, text: str) -> str:
-        """Returns the text that is cut into words: normalised, then in lower case, as far as this asks for it."""
+        """Returns the text normalized and then lower-cased, as far as `unicode` and `lowercase` ask for it.
+
+        >>> PreTokenizer("gpt2", unicode="NFKC", lowercase=True).normalize("ＡÉ ①")
+        'aé 1'
+        """
         if self.unicode != "none":
             text = unicodedata.normalize(self.unicode, text)
-        return text.translate(_lower_case()) if self.lowercase else text
+        return text.translate(_make_lowercase_table()) if self.lowercase else text
 
     def normalize_batch(self, texts: pa.Array) -> pa.Array:
-        """Returns an array of strings with each text as `normalize` gives it; a null stays a null.
+        """Returns an Arrow array (`large_string`) of the normalized texts; a null stays a null.
 
         Raises:
-            ValueError: a text is not UTF-8, which Arrow's own string arrays may hold and kernels may not.
+            ValueError: a text is not UTF-8. Arrow does not check this for arrays of strings, but kernels rely on it.
         """
-        texts = _checked(texts)
+        texts = _check_utf8(texts)
         if self.unicode == "none" and not self.lowercase:
             return texts
         normalized = (None if text is None else self.normalize(text) for text in texts.to_pylist())
         return pa.array(normalized, pa.large_string())
 
     def split_batch(self, data: UInt8s, offsets: Int64s) -> WordEnds:
-        """Returns where the words are of a batch of normalised texts, `data[offsets[t] : offsets[t + 1]]`."""
+        """Splits a batch of texts, which are already normalized.
+
+        Args:
+            data: the bytes of all texts, which are valid UTF-8.
+            offsets: text `t` is `data[offsets[t] : offsets[t + 1]]`.
+
+        >>> word_ends = PreTokenizer("gpt2").split_batch(np.frombuffer(b"the catit's", np.uint8), np.array([0, 7, 11]))
+        >>> word_ends.ends.tolist(), word_ends.first_end.tolist()
+        ([3, 7, 9, 11], [0, 2, 4])
+        """
         tables = self.tables
         stride = 1 if self.keep_gaps else 2
         if tables is not None:
-            return WordEnds(*split_texts(data, offsets, tables, self.keep_gaps), stride)
+            ends, first_end = split_texts(data, offsets, tables, self.keep_gaps)
+            return WordEnds(ends, first_end, stride)
+        return self._split_batch_with_regex(data, offsets, stride)
+
+    def _split_batch_with_regex(self, data: UInt8s, offsets: Int64s, stride: int) -> WordEnds:
         ends: list[int] = []
         first_end = [0]
         for at, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
             text = data[at:stop].tobytes().decode()
             character = 0
-            for start, end in self._spans(text):
+            for start, end in self._find_spans(text):
                 at += len(text[character:start].encode())
                 ends += [at] * (stride - 1)
                 at += len(text[start:end].encode())
@@ -155,9 +182,9 @@ class PreTokenizer:
         return WordEnds(np.array(ends, np.int64), np.array(first_end, np.int64), stride)
 
     def split(self, text: str) -> list[str]:
-        """Returns the words of `text` in order; with `keep_gaps` they join to exactly the normalised text.
+        """Returns the words of a text in order. With `keep_gaps` they join to exactly the normalized text.
 
-        Surrogates are repaired, see `repair_surrogates`.
+        Surrogates are repaired first, see `repair_surrogates`.
 
         >>> PreTokenizer("gpt2").split("Hello world, it's 2025!")
         ['Hello', ' world', ',', ' it', "'s", ' 2025', '!']
@@ -169,24 +196,26 @@ class PreTokenizer:
         return [encoded[start:stop].decode() for start, stop in zip(starts, stops, strict=False)]
 
     def split_with_regex(self, text: str) -> list[str]:
-        """Returns the words of a normalised text as the `regex` package finds them, which defines what they are.
+        """Returns the words of a normalized text as the `regex` package finds them.
 
-        It knows newer characters than the scanner's tables, and cuts texts that hold these otherwise.
+        These are the same as those of `split`, except in texts with characters that are newer than `UNICODE_VERSION`:
+        the `regex` package may know them.
         """
-        return [text[start:end] for start, end in self._spans(text)]
+        return [text[start:end] for start, end in self._find_spans(text)]
 
-    def _spans(self, text: str) -> list[tuple[int, int]]:
-        """Returns start and end of each word, in characters."""
+    def _find_spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns the start and the end of each word, in characters."""
         spans = [(0, len(text))] if text else []
-        for pattern in _regexes(self.expressions):
-            spans = [span for start, end in spans for span in self._matches(pattern, text[start:end], start)]
+        for pattern in _compile_regexes(self.expressions):
+            spans = [span for start, end in spans for span in self._find_matches(pattern, text[start:end], start)]
         return spans
 
-    def _matches(self, pattern: "regex.Pattern[str]", text: str, shift: int) -> list[tuple[int, int]]:
+    def _find_matches(self, pattern: "regex.Pattern[str]", text: str, shift: int) -> list[tuple[int, int]]:
+        """Returns the start and the end of each match, and of each gap with `keep_gaps`; `shift` is added to all."""
         spans = []
         end = 0
         try:
-            for match in pattern.finditer(text, timeout=_CUSTOM_PATTERN_SECONDS):
+            for match in pattern.finditer(text, timeout=_MAX_REGEX_SECONDS):
                 if self.keep_gaps and match.start() > end:
                     spans.append((shift + end, shift + match.start()))
                 if match.end() > match.start():
@@ -194,15 +223,16 @@ class PreTokenizer:
                 end = match.end()
         except TimeoutError as error:
             raise ValueError(
-                f"pattern {self.pattern!r} took over {_CUSTOM_PATTERN_SECONDS} s on a text of {len(text)} characters "
-                f"that starts with {text[:40]!r}. Write it without nested repeats, or with possessive ones (`++`)."
+                f"pattern {self.pattern!r} took over {_MAX_REGEX_SECONDS} s on a text of {len(text)} characters "
+                f"that starts with {text[:40]!r}. Avoid nested repeats in the pattern, or make them possessive (`++`)."
             ) from error
         if self.keep_gaps and end < len(text):
             spans.append((shift + end, shift + len(text)))
         return spans
 
 
-def _checked(texts: pa.Array) -> pa.Array:
+def _check_utf8(texts: pa.Array) -> pa.Array:
+    """Returns the texts as `large_string`; raises ValueError with the row of the first one that is not UTF-8."""
     in_bytes = texts.cast(pa.large_binary())
     try:
         return in_bytes.cast(pa.large_string())
@@ -211,27 +241,36 @@ def _checked(texts: pa.Array) -> pa.Array:
             try:
                 (value or b"").decode()
             except UnicodeDecodeError as error:
-                raise ValueError(f"row {row} of the texts is not UTF-8: {error}; repair or leave it out") from error
+                raise ValueError(f"row {row} of the texts is not UTF-8: {error}; repair it or leave it out") from error
         raise
 
 
 @cache
-def _tables(expressions: tuple[str, ...]) -> Tables | None:
+def _compile_tables(expressions: tuple[str, ...]) -> PatternTables | None:
     try:
         return compile_patterns(expressions)
     except UnsupportedPatternError as error:
         pattern = expressions[0] if len(expressions) == 1 else expressions
-        _log.warning("the pattern %r runs on the regex package, many times slower: it has %s", pattern, error)
+        _pattern_log.warning(
+            "the regex package splits texts by the pattern %r, many times slower than compiled tables would: "
+            "they do not support %s",
+            pattern,
+            error,
+        )
         return None
 
 
 @cache
-def _regexes(expressions: tuple[str, ...]) -> tuple["regex.Pattern[str]", ...]:
+def _compile_regexes(expressions: tuple[str, ...]) -> tuple["regex.Pattern[str]", ...]:
     return tuple(regex.compile(expression) for expression in expressions)
 
 
 def repair_surrogates(text: str) -> str:
-    """Returns text that UTF-8 can hold: pairs of surrogates become a character, lone ones U+FFFD, as in tiktoken."""
+    r"""Returns text that UTF-8 can encode: surrogate pairs become characters, lone ones U+FFFD, as in tiktoken.
+
+    >>> repair_surrogates("\ud83d\ude00 \ud83d")
+    '😀 �'
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -239,13 +278,8 @@ def repair_surrogates(text: str) -> str:
     return text
 
 
-_lower_case_table: dict[int, str] = {}
-
-
-def _lower_case() -> dict[int, str]:
-    if not _lower_case_table:
-        for code in range(sys.maxunicode + 1):
-            lower = chr(code).lower()
-            if lower != chr(code):
-                _lower_case_table[code] = lower
-    return _lower_case_table
+@cache
+def _make_lowercase_table() -> dict[int, str]:
+    """Returns the lower-case mapping of each code point that has one, for `str.translate`."""
+    lower = {code: chr(code).lower() for code in range(sys.maxunicode + 1)}
+    return {code: mapped for code, mapped in lower.items() if mapped != chr(code)}

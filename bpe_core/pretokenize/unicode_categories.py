@@ -1,8 +1,10 @@
-"""The general category of every character, pinned: an upgrade of a library must not change anyone's ids.
+"""The general category of every code point, in a fixed version of Unicode.
 
-Unicode 16.0, which Hugging Face tokenizers since 0.21.2 and tiktoken 0.14 use. `unicode_categories.txt` holds one run
-of code points a line, its first one in hexadecimal; `python -m bpe_core.pretokenize.unicode_categories` writes it anew
-from the package unicodedata2 16.0.0.
+The version must not change with that of a library, or an upgrade would change the ids of existing tokenizers. It is
+Unicode 16.0, as in Hugging Face tokenizers since 0.21.2 and in tiktoken 0.14.
+
+Each line of `unicode_categories.txt` is a run of code points of one category: the first code point in hexadecimal, and
+the category. `python -m bpe_core.pretokenize.unicode_categories` writes the file from the package unicodedata2 16.0.0.
 """
 
 from functools import cache
@@ -27,24 +29,31 @@ Python's `str.isspace` and `str.strip` also accept U+001C to U+001F.
 
 _FILE = Path(__file__).with_name("unicode_categories.txt")
 
-Members = npt.NDArray[np.bool_]
-"""Whether each code point belongs to a set; as long as there are code points."""
+CodePointSet = npt.NDArray[np.bool_]
+"""A set of code points: item `c` says whether the set holds the code point `c`; `NUM_CODE_POINTS` items."""
 
 
-def code_points(*members: int) -> Members:
-    """Returns the set of these code points."""
+def make_code_point_set(*members: int) -> CodePointSet:
+    """Returns the set of the given code points.
+
+    >>> np.flatnonzero(make_code_point_set(0x41, 0x61)).tolist()
+    [65, 97]
+    """
     chosen = np.zeros(NUM_CODE_POINTS, bool)
     chosen[list(members)] = True
     return chosen
 
 
-def category(name: str) -> Members:
-    """Returns the characters of a general category such as `Lu`, or of a group of them such as `L`.
+def load_category(name: str) -> CodePointSet:
+    """Returns the code points of a general category such as `Lu`, or of a group of categories such as `L`.
 
     Raises:
-        KeyError: there is no such category.
+        KeyError: Unicode has no such category.
+
+    >>> [chr(code) for code in np.flatnonzero(load_category("Sc"))[:4]]
+    ['$', '¢', '£', '¤']
     """
-    names, numbers = _categories()
+    names, numbers = _load_categories()
     wanted = [number for number, known in enumerate(names) if known.startswith(name)]
     if not wanted or len(name) > 2:
         raise KeyError(name)
@@ -52,7 +61,8 @@ def category(name: str) -> Members:
 
 
 @cache
-def _categories() -> tuple[list[str], npt.NDArray[np.uint8]]:
+def _load_categories() -> tuple[list[str], npt.NDArray[np.uint8]]:
+    """Returns the sorted names of all categories, and for each code point the index of its category in them."""
     lines = [line.split() for line in _FILE.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
     starts = [int(start, 16) for start, _ in lines]
     names = sorted({name for _, name in lines})
@@ -60,8 +70,8 @@ def _categories() -> tuple[list[str], npt.NDArray[np.uint8]]:
     return names, np.repeat(numbers, np.diff([*starts, NUM_CODE_POINTS]))
 
 
-def _write() -> None:
-    import unicodedata2  # Only this needs it.
+def _write_categories() -> None:
+    import unicodedata2  # Only needed here.
 
     assert unicodedata2.unidata_version == UNICODE_VERSION, unicodedata2.unidata_version
     names = [unicodedata2.category(chr(code)) for code in range(NUM_CODE_POINTS)]
@@ -74,4 +84,4 @@ def _write() -> None:
 
 
 if __name__ == "__main__":
-    _write()
+    _write_categories()

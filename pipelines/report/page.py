@@ -110,9 +110,9 @@ def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[st
         "scanner": None
         if pre_tokenizer.tables is None
         else {
-            "moves": _base64(pre_tokenizer.tables.moves, "<i4"),
-            "first": _base64(pre_tokenizer.tables.first, "<i4"),
-            "block": _base64(pre_tokenizer.tables.block, "<i4"),
+            "moves": _base64(pre_tokenizer.tables.transitions, "<i4"),
+            "first": _base64(pre_tokenizer.tables.start_states, "<i4"),
+            "block": _base64(pre_tokenizer.tables.block_starts, "<i4"),
             "classes": _base64(pre_tokenizer.tables.classes, "u1"),
         },
     }

@@ -1,4 +1,4 @@
-"""The compiled scanner against the regular expressions it stands for, and against the peers' own engines."""
+"""Compiled patterns split texts like the regular expressions do, and like Hugging Face tokenizers and tiktoken."""
 
 import itertools
 import sys
@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 
 from bpe_core import PATTERNS, PreTokenizer
 from bpe_core.pretokenize.pattern_compiler import UnsupportedPatternError, compile_patterns
-from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, category
+from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, load_category
 
 NAMED = sorted(PATTERNS)
 
-# The regex package knows newer characters, and one that changed its category since: only what both know is compared.
-KNOWN = ~category("Cn") & ~category("Cs")
+# The regex package knows newer characters, and U+0295 has changed its category since. Only the others are compared.
+KNOWN = ~load_category("Cn") & ~load_category("Cs")
 KNOWN[0x295] = False
 
 
 def class_representatives(name: str) -> list[str]:
-    """One character for each class that the patterns of this name can tell apart together."""
+    """One character for each class of characters that the expressions of a pattern together tell apart."""
     tables = compile_patterns(PATTERNS[name])
-    blocks = tables.block.reshape(len(PATTERNS[name]), -1)
+    blocks = tables.block_starts.reshape(len(PATTERNS[name]), -1)
     codes = np.flatnonzero(KNOWN)
     classes = [tables.classes[rows[codes >> 7] + (codes & 127)] for rows in blocks]
     _, first = np.unique(np.stack(classes), axis=1, return_index=True)
@@ -32,7 +32,7 @@ def class_representatives(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_all_short_strings_of_classes_are_cut_as_by_the_regex(name: str) -> None:
+def test_all_short_strings_of_classes_are_split_as_by_the_regex(name: str) -> None:
     pre_tokenizer = PreTokenizer(name)
     letters = class_representatives(name)
     for length in range({"gpt2": 6}.get(name, 5)):
@@ -54,7 +54,7 @@ texts = st.one_of(
 @pytest.mark.parametrize("name", NAMED)
 @given(text=texts)
 @settings(max_examples=300, deadline=None)
-def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
+def test_any_text_is_split_as_by_the_regex(name: str, text: str) -> None:
     pre_tokenizer = PreTokenizer(name)
     assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
 
@@ -73,7 +73,7 @@ def test_any_text_is_cut_as_by_the_regex(name: str, text: str) -> None:
 )
 @given(text=st.text(st.sampled_from("aabbccxKkSſ12 \né'-"), max_size=20))
 @settings(max_examples=200, deadline=None)
-def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None:
+def test_a_users_pattern_splits_as_by_the_regex(pattern: str, text: str) -> None:
     pre_tokenizer = PreTokenizer(pattern)
     assert pre_tokenizer.is_compiled
     assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
@@ -97,7 +97,7 @@ def test_a_users_pattern_is_cut_as_by_the_regex(pattern: str, text: str) -> None
         r"\b",
     ],
 )
-def test_what_is_outside_the_subset_runs_on_the_regex_package(pattern: str) -> None:
+def test_patterns_outside_the_subset_run_on_the_regex_package(pattern: str) -> None:
     with pytest.raises(UnsupportedPatternError):
         compile_patterns([pattern])
     pre_tokenizer = PreTokenizer(pattern)
@@ -106,7 +106,7 @@ def test_what_is_outside_the_subset_runs_on_the_regex_package(pattern: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name != "whitespace"])
-def test_hugging_face_cuts_alike_with_every_character_in_context(name: str) -> None:
+def test_hugging_face_splits_alike_with_every_character_in_context(name: str) -> None:
     tokenizers = pytest.importorskip(
         "tokenizers", reason="compares with Hugging Face tokenizers: pip install tokenizers"
     )
@@ -120,12 +120,12 @@ def test_hugging_face_cuts_alike_with_every_character_in_context(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k", "qwen2"])
-def test_tiktoken_cuts_alike_with_every_character_in_context(name: str) -> None:
+def test_tiktoken_splits_alike_with_every_character_in_context(name: str) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="compares with tiktoken: pip install tiktoken")
     pre_tokenizer = PreTokenizer(name)
     for text in every_character_in_context():
         ours = pre_tokenizer.split(text)
-        # Every word is a token, so that tiktoken gives one id for each word that it finds.
+        # Every word of ours is a token, so that tiktoken returns one id for each word that it finds.
         ranks = {bytes([byte]): byte for byte in range(256)}
         for word in ours:
             ranks.setdefault(word.encode(), len(ranks))
@@ -134,7 +134,7 @@ def test_tiktoken_cuts_alike_with_every_character_in_context(name: str) -> None:
 
 
 def every_character_in_context() -> list[str]:
-    """Texts in which every code point stands alone, twice, in a word, after a blank, and beside digits and marks."""
+    """Texts with every code point alone, doubled, in a word, after a space, and next to digits and combining marks."""
     codes = [code for code in range(NUM_CODE_POINTS) if not 0xD800 <= code <= 0xDFFF]
     size = 16_384
     return [
@@ -144,15 +144,15 @@ def every_character_in_context() -> list[str]:
 
 
 def test_the_categories_are_those_of_unicode_16() -> None:
-    # Counts of the reference engines: tokenizers 0.23 and tiktoken 0.14.
-    assert category("L").sum() == 141_028
-    assert category("Lu").sum() + category("Ll").sum() < category("L").sum()
+    # The number of letters that tokenizers 0.23 and tiktoken 0.14 know.
+    assert load_category("L").sum() == 141_028
+    assert load_category("Lu").sum() + load_category("Ll").sum() < load_category("L").sum()
     with pytest.raises(KeyError):
-        category("Xx")
-    # Characters that this Python's own, older or newer, tables know have the same category, but for a handful.
+        load_category("Xx")
+    # This Python may have older or newer tables. Characters that both know have the same category, except for a few.
     changed = 0
     for name in {unicodedata.category(chr(code)) for code in range(sys.maxunicode + 1)} - {"Cn", "Cs"}:
-        ours = category(name)
+        ours = load_category(name)
         codes = [code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == name]
-        changed += int((~ours[codes] & ~category("Cn")[codes]).sum())
+        changed += int((~ours[codes] & ~load_category("Cn")[codes]).sum())
     assert changed < 20
