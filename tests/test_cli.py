@@ -434,7 +434,7 @@ def test_verify_compares_every_document(tmp_path: Path, capsys: pytest.CaptureFi
     pq.write_table(pa.table({"text": ["hug pug", "<|endoftext|> 的", ""]}), tmp_path / "a.parquet")
     options = ["verify", "--tokenizer", byte_tokenizer(tmp_path), "--against", library]
     cli.main([*options, "--corpus", str(tmp_path / "a.parquet")])
-    assert capsys.readouterr().out == "3 documents, 21 ids, 0 documents with other ids\n"
+    assert capsys.readouterr().out == "3 documents, 21 ids, 0 documents with different ids\n"
 
 
 def test_verify_shows_the_first_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -444,7 +444,7 @@ def test_verify_shows_the_first_difference(tmp_path: Path, capsys: pytest.Captur
     reference = ["--reference", str(tmp_path / "other" / "tokenizer.json"), "--corpus", str(tmp_path / "a.parquet")]
     assert exit_code("verify", "--tokenizer", byte_tokenizer(tmp_path), "--against", "hf", *reference) == 1
     printed = capsys.readouterr().out
-    assert "2 documents, 8 ids, 1 documents with other ids" in printed
+    assert "2 documents, 8 ids, 1 documents with different ids" in printed
     assert "row 1: the first difference is at id 4, about character 4" in printed
     assert "ours         [257] [b'hug']" in printed
     assert "theirs       [256, 103]" in printed

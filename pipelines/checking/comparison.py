@@ -1,4 +1,4 @@
-"""The ids of a tokenizer beside another library's, document by document."""
+"""Compares a tokenizer's ids with those of another library, document by document."""
 
 import base64
 from collections.abc import Callable, Sequence
@@ -16,13 +16,14 @@ from pipelines.storage import files
 
 Library = Literal["hf", "tiktoken"]
 
-_SHOWN = 30  # characters of a text, and ids, around the first difference
+_NUM_CHARACTERS_SHOWN = 30  # Before and after the first difference.
+_NUM_IDS_SHOWN = 10
 
 
-def num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
-    """Returns how many entries two sequences (also of bytes) share before they begin to differ, or one ends.
+def count_common_prefix(ours: Sequence[int], theirs: Sequence[int]) -> int:
+    """Returns the length of the common prefix of two lists of ids, or of two byte strings.
 
-    >>> num_shared([7, 8, 9], [7, 9]), num_shared(b"ab", b"abc")
+    >>> count_common_prefix([7, 8, 9], [7, 9]), count_common_prefix(b"ab", b"abc")
     (1, 2)
     """
     pairs = zip(ours, theirs, strict=False)
@@ -31,7 +32,14 @@ def num_shared(ours: Sequence[int], theirs: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place where two libraries give other ids for a document."""
+    """A document that the tokenizer and the other library encode differently.
+
+    Attributes:
+        path: the file of the document.
+        row: its row in the file, from 0.
+        ours: the tokenizer's ids.
+        theirs: the other library's ids.
+    """
 
     path: str
     row: int
@@ -40,18 +48,19 @@ class Difference:
     theirs: list[int]
 
     def describe(self, tokenizer: Tokenizer) -> str:
-        """Returns the place as text, words, ids and code points."""
-        same = num_shared(self.ours, self.theirs)
+        """Returns the first difference, in lines: its place, the text around it, words, ids and code points."""
+        same = count_common_prefix(self.ours, self.theirs)
         before = len(tokenizer.decode(self.ours[:same]))
-        near = self.text[max(0, before - _SHOWN) : before + _SHOWN]
-        after = self.text[before : before + _SHOWN]
+        near = self.text[max(0, before - _NUM_CHARACTERS_SHOWN) : before + _NUM_CHARACTERS_SHOWN]
+        after = self.text[before : before + _NUM_CHARACTERS_SHOWN]
+        shown = slice(same, same + _NUM_IDS_SHOWN)
         return "\n".join(
             [
                 f"{self.path}, row {self.row}: the first difference is at id {same}, about character {before}",
                 f"  text         {near!r}",
                 f"  words        {tokenizer.pre_tokenizer.split(near)}",
-                f"  ours         {self.ours[same : same + 10]} {tokenizer.tokens(self.ours[same : same + 10])}",
-                f"  theirs       {self.theirs[same : same + 10]}",
+                f"  ours         {self.ours[shown]} {tokenizer.tokens(self.ours[shown])}",
+                f"  theirs       {self.theirs[shown]}",
                 f"  code points  {' '.join(f'U+{ord(character):04X}' for character in after)}",
             ]
         )
@@ -59,7 +68,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many documents and ids were compared, in how many documents they differ, and the first of those."""
+    """The result of comparing ids.
+
+    Attributes:
+        documents: the number of documents compared.
+        ids: the number of the tokenizer's ids in them.
+        different: the number of documents with different ids.
+        first: the first of these, or None.
+    """
 
     documents: int
     ids: int
@@ -69,21 +85,23 @@ class Comparison:
     @property
     def line(self) -> str:
         """The numbers as one line of console output."""
-        return f"{self.documents:,} documents, {self.ids:,} ids, {self.different:,} documents with other ids"
+        return f"{self.documents:,} documents, {self.ids:,} ids, {self.different:,} documents with different ids"
 
 
 def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, reference: str | None = None) -> Comparison:
-    """Compares the ids of every document of a corpus with another library's; special spellings are letters in both.
+    """Compares the ids of every document of a corpus with another library's.
+
+    In both, a special token that is spelled out in a document is ordinary text.
 
     Args:
-        library: `hf`: Hugging Face tokenizers. `tiktoken`: by this tokenizer's pattern and its ranks.
-        reference: for `hf`, the `tokenizer.json` to compare with, instead of this tokenizer's own.
+        library: `hf` for Hugging Face tokenizers; `tiktoken` for tiktoken with this tokenizer's pattern and ranks.
+        reference: for `hf`, the `tokenizer.json` to compare with; this tokenizer's own if left out.
 
     Raises:
-        NotExpressibleError: the library cannot hold this tokenizer.
+        NotExpressibleError: the library cannot represent this tokenizer.
         ModuleNotFoundError: the library is not installed.
     """
-    encode = _hugging_face(tokenizer, reference) if library == "hf" else _tiktoken(tokenizer)
+    encode = _load_hugging_face(tokenizer, reference) if library == "hf" else _load_tiktoken(tokenizer)
     documents = ids = different = 0
     first = None
     for batch in read_corpus(corpus):
@@ -101,22 +119,22 @@ def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, referenc
 _Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
-def _hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
-    import tokenizers  # Here, for tokenmill runs without it.
+def _load_hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
+    import tokenizers  # Imported here, because tokenmill does not need it otherwise.
 
     if reference is None:
-        to_hugging_face(tokenizer.model)  # Raises where the file is in our own layout.
+        to_hugging_face(tokenizer.model)  # Raises an error if tokenizer.json has our own layout.
     text = files.read_text(reference) if reference else tokenizer.files()[TOKENIZER_FILE]
     try:
         peer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # The library has no class of its own for it.
+    except Exception as error:  # The library raises plain exceptions.
         name = reference or TOKENIZER_FILE
-        raise ValueError(f"{name} is no file that the library tokenizers can read: {error}") from error
+        raise ValueError(f"{name} cannot be read by the library tokenizers: {error}") from error
     peer.encode_special_tokens = True
     return lambda texts: [e.ids for e in peer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 
-def _tiktoken(tokenizer: Tokenizer) -> _Encode:
+def _load_tiktoken(tokenizer: Tokenizer) -> _Encode:
     import tiktoken
 
     if (
@@ -124,7 +142,7 @@ def _tiktoken(tokenizer: Tokenizer) -> _Encode:
         or tokenizer.pre_tokenizer.unicode != "none"
         or tokenizer.pre_tokenizer.lowercase
     ):
-        raise NotExpressibleError("tiktoken cuts by one expression and normalises nothing")
+        raise NotExpressibleError("tiktoken splits text by one expression and does not normalize it")
     lines = [line.split(" ") for line in write_tiktoken(tokenizer.model).splitlines()]
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     peer = tiktoken.Encoding(

@@ -207,9 +207,9 @@ def test_a_changed_row_fails_the_right_checks(
     checks = verify(home, padded, sample=0)
     assert failed(checks) == wrong
     if len(wrong) == 1 and wrong < {"mask", "labels"}:
-        figure = checks[wrong.pop()].summary
-        assert figure.startswith("1 of ")
-        assert figure.endswith(f" rows; the first is bucket=32/{path.name}, row 1")
+        summary = checks[wrong.pop()].summary
+        assert summary.startswith("1 of ")
+        assert summary.endswith(f" rows are wrong; the first is bucket=32/{path.name}, row 1")
 
 
 def test_another_token_fails_counts_by_id_and_the_sample(home: Path, padded: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_changed_byte_fails_the_checksum(home: Path, padded: Path) -> None:
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"checksums"}
     assert checks["checksums"].summary.endswith(
-        f"; the first is bucket=32/{path.name}; delete each such file, then tokenmill tokenize makes them again"
+        f"; the first is bucket=32/{path.name}; delete the wrong files, then `tokenmill tokenize` writes them again"
     )
     assert checks["token counts"].status == "skip"
 
@@ -324,8 +324,8 @@ def test_where_no_shard_is_there_that_is_the_reason(home: Path, padded: Path) ->
         path.unlink()
     checks = verify(home, padded)
     assert failed(checks) == {"files"}
-    assert "; tokenmill tokenize makes them again" in checks["files"].summary
-    assert checks["checksums"].summary == "no shard is there"
+    assert "; `tokenmill tokenize` writes them again" in checks["files"].summary
+    assert checks["checksums"].summary == "no shard exists"
     assert checks["provenance"].summary == checks["mask"].summary == "no shard could be read"
 
 
@@ -345,7 +345,7 @@ def test_wrong_counts_by_id_are_found(home: Path, padded: Path) -> None:
     np.save(path, counts)
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"token counts"}
-    assert checks["token counts"].summary.startswith("1 ids; the first is 7: ")
+    assert checks["token counts"].summary.startswith("1 ids are wrong; the first is 7: ")
     np.save(path, counts[:-1])
     assert failed(verify(home, padded, sample=0)) == {"token counts"}
     path.unlink()
@@ -378,7 +378,7 @@ def test_changed_and_missing_sources_are_found(home: Path, tmp_path: Path) -> No
     checks = verify(home, output)
     assert failed(checks) == {"provenance"}
     assert checks["provenance"].summary == (
-        f"1 files are not there, the first is {corpus / 'a.parquet'}; "
+        f"1 files are missing, the first is {corpus / 'a.parquet'}; "
         f"1 files have changed, the first is {corpus / 'c.jsonl'}"
     )
     assert 0 < checks["re-encoding"].values["documents"] < 40
@@ -387,7 +387,7 @@ def test_changed_and_missing_sources_are_found(home: Path, tmp_path: Path) -> No
     shutil.copy(home / "corpus" / "c.jsonl", corpus)
     checks = verify(home, output, sources_may_be_gone=True)
     assert failed(checks) == set()
-    assert checks["provenance"].summary.endswith(f"; 1 files are not there, the first is {corpus / 'a.parquet'}")
+    assert checks["provenance"].summary.endswith(f"; 1 files are missing, the first is {corpus / 'a.parquet'}")
     assert 0 < checks["re-encoding"].values["documents"] < 60
     (corpus / "b.parquet").write_bytes(b"PAR1")
     checks = verify(home, output, sources_may_be_gone=True)
@@ -404,7 +404,7 @@ def test_a_row_past_the_end_of_a_file_of_lines_is_found(home: Path, padded: Path
     change_shard(padded, change)
     checks = verify(home, padded, sample=0)
     assert failed(checks) == {"provenance"}
-    assert checks["provenance"].summary == f"{source} has 23 rows, and there are shards with row 23 of it"
+    assert checks["provenance"].summary == f"{source} has 23 rows, but shards name its row 23"
 
 
 def test_another_tokenizer_is_no_match(home: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tokenizers_made_by_hand import with_merges
 
 from bpe_core import Tokenizer
 from pipelines import cli
-from pipelines.checking import verify_tokenizer
+from pipelines.checking import encoding_checks
 from pipelines.checking.check import Check
 from pipelines.checking.comparison import compare_ids
 from pipelines.checking.verify_tokenizer import check_tokenizer
@@ -87,16 +87,16 @@ def test_a_sound_tokenizer_passes_every_check(copy: Project) -> None:
         *("positives", "negatives", "hugging face"),
     ]
     assert {check.status for check in checks.values()} == {"pass"}
-    assert checks["ranks"].summary == "ids 0 to 276 without holes, 20 merges at their ranks"
-    assert checks["merges"].summary == "20 merges, trained again one for one"
+    assert checks["ranks"].summary == "ids 0 to 276 without gaps, 20 merges at their ranks"
+    assert checks["merges"].summary == "20 merges, the same when trained again"
     assert checks["round trip"].values["documents"] == len(TEXTS)
-    assert checks["round trip"].summary.endswith(" ids, 0 come back otherwise")
-    assert checks["reachable"].summary == "0 of 277 tokens cannot be reached"
+    assert checks["round trip"].summary.endswith(" ids, 0 decode differently")
+    assert checks["reachable"].summary == "0 of 277 tokens are unreachable"
     assert checks["prefixes"].values["tokens_per_character_first"] == len("".join(TEXTS).encode()) / len("".join(TEXTS))
     assert checks["prefixes"].summary.endswith("in 7 steps; 257 ids to 277")
     assert checks["positives"].summary == "2 of 2 words are one token"
     assert checks["hugging face"].values["different"] == 0
-    assert checks["merges"].line == "pass  merges        20 merges, trained again one for one"
+    assert checks["merges"].line == "pass  merges        20 merges, the same when trained again"
 
 
 def test_the_corpus_is_hashed_once_to_train_again(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +157,8 @@ def lower_case(content: dict[str, Any]) -> None:
         (
             swapped_merges,
             {
-                "ranks": "the id 263 is b'ab'; by the order of the merges it is b'er'",
-                "merges": "merge 7 is b'e' + b'r'; trained again it is b'a' + b'b'",
+                "ranks": "id 263 is b'ab'; by the order of the merges it must be b'er'",
+                "merges": "merge 7 is b'e' + b'r'; trained again, it is b'a' + b'b'",
             },
         ),
         (
@@ -167,19 +167,19 @@ def lower_case(content: dict[str, Any]) -> None:
         ),
         (
             swapped_merges_with_their_ids,
-            {"merges": "merge 7 is b'e' + b'r'; trained again it is b'a' + b'b'"},
+            {"merges": "merge 7 is b'e' + b'r'; trained again, it is b'a' + b'b'"},
         ),
-        (wrong_ids_of_merges, {"ranks": "the id 256 is b"}),
-        (wrong_ids_of_bytes, {"ranks": "the id 97 is b'b'; by the order of the merges it is b'a'"}),
+        (wrong_ids_of_merges, {"ranks": "id 256 is b"}),
+        (wrong_ids_of_bytes, {"ranks": "id 97 is b'b'; by the order of the merges it must be b'a'"}),
         (
             lost_merge,
             {
-                "ranks": "the id 275 is b",
-                "merges": "merge 19 is no merge; trained again it is b",
-                "reachable": "1 of 277 tokens cannot be reached: ",
+                "ranks": "id 275 is b",
+                "merges": "merge 19 is missing; trained again, it is b",
+                "reachable": "1 of 277 tokens are unreachable: ",
             },
         ),
-        (lower_case, {"round trip": "1 come back otherwise; the first is "}),
+        (lower_case, {"round trip": "1 decode differently; the first is "}),
     ],
 )
 def test_a_broken_tokenizer_fails_on_the_right_lines(copy: Project, damage: Damage, lines: dict[str, str]) -> None:
@@ -195,7 +195,7 @@ def test_a_broken_tokenizer_fails_on_the_right_lines(copy: Project, damage: Dama
 def test_a_difference_in_a_text_is_shown_where_it_is(copy: Project, trained: Path) -> None:
     edit(copy, lower_case)
     figure = by_name(copy)["round trip"].summary
-    assert f"the first is {trained}/corpus.jsonl, row 1: 'Low LOW lower  newest\\n' comes back as" in figure
+    assert f"the first is {trained}/corpus.jsonl, row 1: 'Low LOW lower  newest\\n' decodes to" in figure
     assert figure.endswith("'low low lower  newest\\n', from byte 0")
 
 
@@ -207,7 +207,9 @@ def test_a_merge_that_stands_twice_can_make_tokens_rise(tmp_path: Path) -> None:
     checks = by_name(project(tmp_path, tokenizer=None, train=None, shards=shards))
     assert failing(checks) == {"reachable", "prefixes"}
     fewer = len("".join(TEXTS).encode()) - 6
-    assert checks["prefixes"].summary.startswith(f"at 5 merges there are {fewer + 3} tokens after {fewer}, and 260 ids")
+    assert checks["prefixes"].summary.startswith(
+        f"at 5 merges there are {fewer + 3} tokens, after {fewer} with fewer merges, and 260 ids"
+    )
     assert "'abc' (258) becomes ['a', 'bc']" in checks["reachable"].summary
 
 
@@ -236,10 +238,10 @@ def wrong_id_beyond_the_others(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (dropped_byte, "leaves a hole in the ids 0 to 275"),
+        (dropped_byte, "the id 276 of '<end>' is outside this range"),
         (dropped_byte_and_ids_closed_up, "model.vocab lacks the byte b'X'"),
         (dropped_byte_of_a_token, "which is not in model.vocab"),
-        (wrong_id_beyond_the_others, "the id 5000 of 'a' leaves a hole"),
+        (wrong_id_beyond_the_others, "the id 5000 of 'a' is outside this range"),
     ],
 )
 def test_what_cannot_be_loaded_is_the_only_line(copy: Project, damage: Damage, message: str) -> None:
@@ -266,7 +268,7 @@ def test_word_counts_that_are_not_the_corpuss(copy: Project) -> None:
     pq.write_table(counts.set_column(1, "count", pa.array([7] * counts.num_rows)), part)
     checks = by_name(copy)
     assert failing(checks) == {"word counts"}
-    assert "holds other counts than the corpus" in checks["word counts"].summary
+    assert "which differ from those of the corpus" in checks["word counts"].summary
 
 
 def test_training_again_from_the_kept_word_counts(copy: Project) -> None:
@@ -275,7 +277,7 @@ def test_training_again_from_the_kept_word_counts(copy: Project) -> None:
     checks = by_name(copy.model_copy(update={"train": kept}))
     assert failing(checks) == set()
     assert checks["merges"].status == "pass"
-    assert checks["word counts"].summary == "the tokenizer was trained from given counts, or none were kept"
+    assert checks["word counts"].summary == "the tokenizer was trained from given counts, or its counts were not kept"
 
 
 def test_a_corpus_that_has_changed(tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_positives_in_pieces_and_whole_negatives_are_named(copy: Project) -> Non
     checks = by_name(copy, positives=["low", "xyz"], negatives=["lowest", "zyx"])
     assert failing(checks) == {"positives", "negatives"}
     assert checks["positives"].summary == "1 of 2 words are one token; 'xyz' is [b'x', b'y', b'z']"
-    assert checks["negatives"].summary.startswith("1 of 2 words are in pieces; 'lowest' is [b'low")
+    assert checks["negatives"].summary.startswith("1 of 2 words are several tokens; 'lowest' is [b'low")
 
 
 def test_words_come_from_the_section_sweep_or_the_known_answers(copy: Project, tmp_path: Path) -> None:
@@ -307,7 +309,7 @@ def test_words_come_from_the_section_sweep_or_the_known_answers(copy: Project, t
     known = project(tmp_path, corpus={"sample": "known-answers"}, train=copy.train.model_dump())
     checks = by_name(known)
     assert checks["positives"].summary.startswith("0 of 8 words are one token; '模型' is ")
-    assert checks["negatives"].summary == "3 of 3 words are in pieces"
+    assert checks["negatives"].summary == "3 of 3 words are several tokens"
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
@@ -364,10 +366,10 @@ def test_a_tokenizer_of_elsewhere_is_checked_as_far_as_that_goes(tmp_path: Path)
 def test_another_library_that_gives_other_ids(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers", reason="pip install tokenmill[dev]")
     other = Tokenizer.train(["xabc"], num_merges=3)
-    monkeypatch.setattr(verify_tokenizer, "export", lambda tokenizer, folder, format: other.save(folder))
+    monkeypatch.setattr(encoding_checks, "export_tokenizer", lambda tokenizer, folder, format: other.save(folder))
     checks = by_name(copy)
     assert failing(checks) == {"hugging face"}
-    assert "4 documents with other ids; " in checks["hugging face"].summary
+    assert "4 documents with different ids; " in checks["hugging face"].summary
 
 
 def test_the_command_prints_lines_writes_json_and_fails_by_its_exit_code(
@@ -379,21 +381,21 @@ def test_the_command_prints_lines_writes_json_and_fails_by_its_exit_code(
     command = ["verify", "--config", str(config), "--positives", str(words), "newest", "--json", str(output)]
     cli.main(command)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "pass  merges        20 merges, trained again one for one"
+    assert lines[2] == "pass  merges        20 merges, the same when trained again"
     assert "pass  positives     3 of 3 words are one token" in lines
     found = json.loads(output.read_text())
     assert found["passed"] is True
     assert found["checks"][2] == {
         "name": "merges",
         "status": "pass",
-        "figure": "20 merges, trained again one for one",
+        "figure": "20 merges, the same when trained again",
         "values": {"merges": 20},
     }
     edit(copy, wrong_ids_of_bytes)
     with pytest.raises(SystemExit) as ended:
         cli.main(command)
     assert ended.value.code == 1
-    assert "fail  ranks         the id 97 is b'b'; by the order of the merges it is b'a'" in capsys.readouterr().out
+    assert "fail  ranks         id 97 is b'b'; by the order of the merges it must be b'a'" in capsys.readouterr().out
     assert json.loads(output.read_text())["passed"] is False
 
 
@@ -427,5 +429,5 @@ def test_a_reference_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
     (tmp_path / "tokenizer.json").write_text("{}")
     reference = str(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match=r"tokenizer\.json is no file that the library tokenizers can read: "):
+    with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read by the library tokenizers: "):
         compare_ids(Tokenizer.train(["hug"], num_merges=1), "hf", Corpus(sample="known-answers"), reference)
