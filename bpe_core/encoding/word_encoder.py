@@ -150,7 +150,7 @@ class EncoderMemory(NamedTuple):
 
 # The progress of a batch, in one int64 array: how many word ends were read, texts finished and ids written. The last
 # number is how many symbols the next word has at most, if it is too long for the cache.
-_NUM_ENDS, _NUM_TEXTS, _NUM_IDS, _LONG_WORD = range(4)
+_ENDS_READ, _TEXTS_FINISHED, _IDS_WRITTEN, _LINKS_NEEDED = range(4)
 
 
 @device_function
@@ -304,8 +304,8 @@ def _write_run_ids(
             return at
         # A word too long for the cache.
         first, size = get_word_span(word, start, ends, stride)
-        progress[_LONG_WORD] = size + 1  # One more for an end-of-word marker.
-        if progress[_LONG_WORD] > workspace.links.after.size:
+        progress[_LINKS_NEEDED] = size + 1  # One more for an end-of-word marker.
+        if progress[_LINKS_NEEDED] > workspace.links.after.size:
             return -1
         count = _write_base_ids(data, first, first + size, base_ids, ids, at)
         at += merge_with_heap(ids[at : at + count], merges, workspace.links)
@@ -347,7 +347,7 @@ def _encode_runs(
     """Encodes run after run until all words are encoded, or something has no room for the next run.
 
     Args:
-        progress: how far the batch has come, see `_NUM_ENDS`; updated after each run.
+        progress: how far the batch has come, see `_ENDS_READ`; updated after each run.
         start: where the next word starts in `data`.
         data: the texts, one after the other.
         ends: see `WordEnds`, as `first_end` and `stride`.
@@ -361,8 +361,8 @@ def _encode_runs(
     """
     workspace = memory.workspace
     run = stride * _RUN_WORDS
-    while progress[_NUM_ENDS] < ends.size:
-        first, before, text = progress[_NUM_ENDS], progress[_NUM_IDS], progress[_NUM_TEXTS]
+    while progress[_ENDS_READ] < ends.size:
+        first, before, text = progress[_ENDS_READ], progress[_IDS_WRITTEN], progress[_TEXTS_FINISHED]
         stop = min(first + run, ends.size)
         if before + _max_ids(start, ends[stop - 1]) > ids.size:
             return
@@ -379,7 +379,7 @@ def _encode_runs(
             text_ids[text] = workspace.id_ends[word - 1] if word > 0 else before
             text += 1
         start = ends[stop - 1]
-        progress[_NUM_ENDS], progress[_NUM_IDS], progress[_NUM_TEXTS] = stop, at, text
+        progress[_ENDS_READ], progress[_IDS_WRITTEN], progress[_TEXTS_FINISHED] = stop, at, text
 
 
 @kernel
@@ -448,18 +448,18 @@ class WordEncoder:
             memory = EncoderMemory(_copy_cache(self._first_cache), _make_workspace())
         progress = np.zeros(4, np.int64)
         # Each round makes room for the next run, and the kernel then encodes as many runs as there is room for.
-        while progress[_NUM_ENDS] < ends.size:
-            first = int(progress[_NUM_ENDS])
+        while progress[_ENDS_READ] < ends.size:
+            first = int(progress[_ENDS_READ])
             start = ends[first - 1] if first > 0 else offsets[0]
             stop = ends[min(first + stride * _RUN_WORDS, ends.size) - 1]
-            memory = self._make_room(memory, _max_cached_bytes(start, stop), int(progress[_LONG_WORD]))
-            ids = with_capacity(ids, int(progress[_NUM_IDS]) + _max_ids(start, stop))
+            memory = self._make_room(memory, _max_cached_bytes(start, stop), int(progress[_LINKS_NEEDED]))
+            ids = with_capacity(ids, int(progress[_IDS_WRITTEN]) + _max_ids(start, stop))
             _encode_runs(
                 progress, start, data, ends, first_end, stride, self._base_ids, self._merges, memory, ids, text_ids
             )
         self._free_memories.append(memory)
-        num_ids = int(progress[_NUM_IDS])
-        text_ids[progress[_NUM_TEXTS] :] = num_ids
+        num_ids = int(progress[_IDS_WRITTEN])
+        text_ids[progress[_TEXTS_FINISHED] :] = num_ids
         return ids[:num_ids].copy(), text_ids
 
     def _make_room(self, memory: EncoderMemory, num_bytes: int, num_links: int) -> EncoderMemory:

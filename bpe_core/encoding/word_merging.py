@@ -232,7 +232,7 @@ def merge_by_scanning(
 
 
 @device_function
-def _push(heap: Int64s, size: int, entry: Any) -> None:
+def _push_to_heap(heap: Int64s, size: int, entry: Any) -> None:
     """Adds an entry to a binary heap of `size` entries, the smallest first."""
     child = size
     while child > 0:
@@ -245,7 +245,7 @@ def _push(heap: Int64s, size: int, entry: Any) -> None:
 
 
 @device_function
-def _pop(heap: Int64s, size: int) -> Any:
+def _pop_from_heap(heap: Int64s, size: int) -> Any:
     """Removes the smallest entry of a binary heap of `size` entries and returns it."""
     first, entry = heap[0], heap[size - 1]
     parent, last = 0, size - 1
@@ -297,10 +297,10 @@ def merge_with_heap(symbols: Int32s, table: MergeTable, memory: Links) -> Any:
     for at in range(size - 1):
         rank = np.int64(find_rank(symbols[at], symbols[at + 1], table.slots))
         if rank != NO_RANK:
-            _push(heap, num_waiting, (rank << 32) | at)
+            _push_to_heap(heap, num_waiting, (rank << 32) | at)
             num_waiting += 1
     while num_waiting > 0:
-        entry = _pop(heap, num_waiting)
+        entry = _pop_from_heap(heap, num_waiting)
         num_waiting -= 1
         at, rank = entry & 0xFFFFFFFF, entry >> 32
         right = after[at]
@@ -315,7 +315,7 @@ def merge_with_heap(symbols: Int32s, table: MergeTable, memory: Links) -> Any:
             if first >= 0 and after[first] < size:
                 rank = np.int64(find_rank(symbols[first], symbols[after[first]], table.slots))
                 if rank != NO_RANK:
-                    _push(heap, num_waiting, (rank << 32) | first)
+                    _push_to_heap(heap, num_waiting, (rank << 32) | first)
                     num_waiting += 1
     write = 0
     for at in range(size):
@@ -344,12 +344,12 @@ def make_merge_table(merges: Int32s, ranked_by: RankedBy = "merge") -> MergeTabl
     merged, ranks = merges[:, 2], np.arange(len(merges))
     if ranked_by == "token":
         merged, ranks = np.unique(merged, return_inverse=True)
-    _fill_slots(slots, np.ascontiguousarray(merges), ranks.astype(np.int64))
+    _fill_merge_table(slots, np.ascontiguousarray(merges), ranks.astype(np.int64))
     return MergeTable(slots, np.ascontiguousarray(merged, np.int32))
 
 
 @kernel
-def _fill_slots(slots: UInt64s, merges: Int32s, ranks: Int64s) -> None:
+def _fill_merge_table(slots: UInt64s, merges: Int32s, ranks: Int64s) -> None:
     for row in range(len(merges)):
         rank = ranks[row]
         pair = _pair_to_key(merges[row, 0], merges[row, 1])
