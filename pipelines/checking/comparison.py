@@ -94,7 +94,9 @@ def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, referenc
     In both, a special token that is spelled out in a document is ordinary text.
 
     Args:
+        tokenizer: the tokenizer to check.
         library: `hf` for Hugging Face tokenizers; `tiktoken` for tiktoken with this tokenizer's pattern and ranks.
+        corpus: the documents to encode.
         reference: for `hf`, the `tokenizer.json` to compare with; this tokenizer's own if left out.
 
     Raises:

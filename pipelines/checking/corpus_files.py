@@ -28,6 +28,7 @@ class CorpusFiles:
     """
 
     def __init__(self, output: FinishedOutput) -> None:
+        """Looks at every file that the manifest lists, and computes its fingerprint."""
         plan = read_json(files.join(output.folder, PLAN)) or {"tasks": {}}
         formats = {file_slice["path"]: file_slice["format"] for task in plan["tasks"].values() for file_slice in task}
         settings = output.manifest["settings"]["corpus"]

@@ -83,8 +83,10 @@ def _find_unknown_ids(rows: RowGroup) -> Bools:
 
 
 def _find_wrong_segments(rows: RowGroup) -> Bools:
-    """Finds rows whose segments are not numbered from 1, whose positions do not count from 0 in each segment, or whose
-    padding is not 0 in both; and rows whose provenance columns list another number of segments.
+    """Finds rows with wrong `position_ids` or `segment_ids`.
+
+    Segments must be numbered from 1, positions must count from 0 in each segment, and padding must be 0 in both. The
+    provenance columns of a row must list as many segments.
     """
     positions, segments = rows.columns["position_ids"], rows.columns["segment_ids"]
     starts = (positions == 0) & rows.is_token

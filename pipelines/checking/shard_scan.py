@@ -31,6 +31,7 @@ class ShardScan:
     """
 
     def __init__(self, output: FinishedOutput, sample: DocumentSample) -> None:
+        """Starts with no shard read."""
         self._output = output
         self._totals: dict[int, Counter[str]] = defaultdict(Counter)
         self.sample = sample

@@ -14,6 +14,9 @@ def check_provenance(output: FinishedOutput, scan: ShardScan, corpus: CorpusFile
     """Checks that every row names an existing row of a file of the corpus, and that these files have not changed.
 
     Args:
+        output: the output.
+        scan: what its shards contain.
+        corpus: the files of the corpus as they are now.
         may_be_missing: whether files may be missing.
     """
     tally = scan.provenance

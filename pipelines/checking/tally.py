@@ -47,6 +47,7 @@ class Tally:
         """Returns the result as a check.
 
         Args:
+            name: the name of the check.
             things: what was counted, in the plural.
             why_none: why there was nothing to look at, if that is so.
         """

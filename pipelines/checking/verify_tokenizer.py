@@ -33,6 +33,7 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
     checks it is trained again, into a temporary folder.
 
     Args:
+        project: names the tokenizer, its corpus and its settings.
         positives: words that must be one token. By default those of the section `sweep`; if it names none, those of
             the known-answer corpus, if that is the project's corpus.
         negatives: words that must be several tokens; by default as for `positives`.

@@ -49,6 +49,7 @@ class Batching:
     streams: int = 1
 
     def __post_init__(self) -> None:
+        """Checks the values."""
         for name, minimum in _MINIMUM.items():
             value = getattr(self, name)
             if value is None and name in ("batch_size", "max_tokens"):

@@ -60,6 +60,7 @@ def assign_ranges(num_rows: Mapping[int, int], batching: Batching) -> list[list[
 
     Args:
         num_rows: the number of rows in each bucket.
+        batching: names the rank, and the size of batches.
 
     Raises:
         ValueError: with `drop_last`, no bucket has a full batch for every stream.
@@ -137,6 +138,9 @@ def draw_order(size: int, batching: Batching, epoch: int, *place: int) -> Int64s
     are the same in all versions of NumPy; NumPy's own permutations need not be.
 
     Args:
+        size: how many numbers there are.
+        batching: `seed` and `shuffle` decide the order.
+        epoch: the epoch, from 0.
         place: what is shuffled, such as `DRAW_ROWS`, and its numbers, such as the bucket.
     """
     if not batching.shuffle:

@@ -23,14 +23,7 @@ with the dtype of the shards. All other columns are lists with one value for eac
 
 
 class RangeReader:
-    """Reads the batches of one row range in one epoch, by index; fast if the indexes rise.
-
-    Args:
-        folder: the output folder of job 2.
-        row_range: the range to read.
-        shards: the manifest's entries for the shards of the range's bucket.
-        columns: the columns to read, and whether each is given as an array.
-    """
+    """Reads the batches of one row range in one epoch, by index; fast if the indexes rise."""
 
     def __init__(
         self,
@@ -41,6 +34,16 @@ class RangeReader:
         batching: Batching,
         epoch: int,
     ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            folder: the output folder of job 2.
+            row_range: the range to read.
+            shards: the manifest's entries for the shards of the range's bucket.
+            columns: the columns to read, and whether each is given as an array.
+            batching: the settings of the order.
+            epoch: the epoch, from 0.
+        """
         self._folder = folder
         self._range = row_range
         self._columns = columns

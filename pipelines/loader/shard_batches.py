@@ -30,12 +30,6 @@ class ShardBatches:
         epoch: the epoch that the next batch belongs to, from 0.
         position: the number of batches of that epoch already yielded.
 
-    Args:
-        folder: the output folder of job 2.
-
-    Raises:
-        ValueError: job 2 did not finish in the folder, a bucket or column is missing, or `drop_last` leaves no batch.
-
     Usage:
         batches = ShardBatches("build/shards", Batching(max_tokens=65536, seed=1))
         while batches.epoch < 3:
@@ -44,6 +38,16 @@ class ShardBatches:
     """
 
     def __init__(self, folder: str, batching: Batching) -> None:
+        """Reads the manifest of an output, and starts at the first batch of epoch 0.
+
+        Args:
+            folder: the output folder of job 2.
+            batching: the size and order of batches, and which of them belong to this rank.
+
+        Raises:
+            ValueError: job 2 did not finish in the folder, a bucket or column is missing, or `drop_last` leaves no
+                batch.
+        """
         if not files.exists(files.join(folder, SUCCESS)):
             raise ValueError(f"{folder} has no {SUCCESS}: job 2 did not finish there; run `tokenmill tokenize` again")
         manifest = read_json(files.join(folder, MANIFEST))
@@ -66,6 +70,7 @@ class ShardBatches:
         return sum(row_range.num_rows for ranges in self._streams for row_range in ranges)
 
     def __iter__(self) -> Iterator[TrainingBatch]:
+        """Yields the rest of the epoch, then goes to the start of the next."""
         for batch in self.read(self.epoch, self.position):
             self.position += 1
             yield batch

@@ -22,9 +22,6 @@ class ShardDataset(IterableDataset):
     The `DataLoader` reads ahead, so only the training loop knows how many batches it has used. It asks for the state
     after that number of batches.
 
-    Raises:
-        ModuleNotFoundError: PyTorch is not installed.
-
     Usage:
         batching = Batching(batch_size=8, rank=rank, world_size=world_size, streams=2)
         dataset = ShardDataset(ShardBatches(folder, batching))
@@ -37,6 +34,11 @@ class ShardDataset(IterableDataset):
     """
 
     def __init__(self, batches: ShardBatches) -> None:
+        """Starts where `batches` is.
+
+        Raises:
+            ModuleNotFoundError: PyTorch is not installed.
+        """
         if torch is None:
             raise ModuleNotFoundError("ShardDataset needs PyTorch: pip install 'tokenmill[torch]'")
         super().__init__()
@@ -59,6 +61,7 @@ class ShardDataset(IterableDataset):
         return max(0, len(self._batches) - int(self._start[1]))
 
     def __iter__(self) -> Iterator[TrainingBatch]:
+        """Yields the rest of the epoch; in a `DataLoader`'s worker, the batches of this worker."""
         worker = get_worker_info()
         index, num_workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
         epoch, position = self._start.tolist()

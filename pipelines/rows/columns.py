@@ -22,15 +22,22 @@ from pipelines.settings.shards import Shards
 
 
 class PaddedRows:
-    """Rows of one bucket, from which the token columns are made; each is a list column, as long as the bucket.
+    """Rows of one bucket, from which the token columns are made.
 
-    Args:
-        rows: a table with the column `ids` and, for packed rows, `segment_lengths`.
-        bucket: the length of a padded row, in tokens.
-        pad_id: the id that fills a row up.
+    Attributes:
+        ids: the ids of each row, without padding.
+        input_ids: the ids of each padded row (`list<int32>`).
+        attention_mask: 1 on tokens, 0 on padding (`list<int8>`).
     """
 
     def __init__(self, rows: pa.Table, bucket: int, pad_id: int) -> None:
+        """Pads the rows.
+
+        Args:
+            rows: a table with the column `ids` and, for packed rows, `segment_lengths`.
+            bucket: the length of a padded row, in tokens.
+            pad_id: the id that fills a row up.
+        """
         self._rows = rows
         self._bucket = bucket
         self.ids: pa.LargeListArray = rows["ids"].combine_chunks()

@@ -36,6 +36,9 @@ def make_segments(
     `_order` (uint64), the key to sort them by.
 
     Args:
+        batches: the documents.
+        tokenizer: encodes them.
+        row_format: says which columns to make.
         counts: is increased by what became of the documents: `tokens`, `row_tokens`, `overlap_tokens`,
             `truncated_tokens`, `dropped_tokens`, `documents_in_rows`, `empty_documents`, `split_documents`,
             `truncated_documents`, `dropped_documents`, `special_spellings` and `unknown_tokens`.
@@ -47,7 +50,7 @@ def make_segments(
     for batch in batches:
         counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
         encoded = _encode_documents(batch, tokenizer, row_format.settings)
-        _count_tokens(encoded, row_format.settings, counts)
+        _count_segment_tokens(encoded, row_format.settings, counts)
         if unknown_id is not None:
             counts["unknown_tokens"] += int((encoded.ids == unknown_id).sum())
         yield _make_table(batch, encoded, row_format)
@@ -87,7 +90,7 @@ def _encode_documents(batch: DocumentBatch, tokenizer: Tokenizer, settings: Shar
     return _EncodedDocuments(ids, starts, spans)
 
 
-def _count_tokens(encoded: _EncodedDocuments, settings: Shards, counts: Counter[str]) -> None:
+def _count_segment_tokens(encoded: _EncodedDocuments, settings: Shards, counts: Counter[str]) -> None:
     lengths, spans = np.diff(encoded.starts), encoded.spans
     excess = np.maximum(lengths - settings.longest_row, 0)
     counts["tokens"] += int(lengths.sum())

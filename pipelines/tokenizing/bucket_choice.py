@@ -61,6 +61,7 @@ def describe_choice(num_rows: Int64s, choice: BucketChoice) -> dict[str, Any]:
 
     Args:
         num_rows: the histogram of row lengths: entry n is the number of rows of n tokens.
+        choice: the settings: how many buckets, their maximum length, and what they are multiples of.
     """
 
     def describe(bucket_lengths: list[int]) -> dict[str, Any]:
@@ -101,10 +102,11 @@ class CountLengths(beam.PTransform):
     duplicates_folder: str
 
     def expand(self, tasks: beam.PCollection[Task]) -> beam.PCollection[Any]:
+        """Counts the rows of each task, and adds up the histograms."""
         return (
             tasks
             | "CountTasks" >> beam.ParDo(_CountTaskLengths(self.corpus, self.settings, self.duplicates_folder))
-            | "AddUpLengths" >> beam.CombineGlobally(_add_up, self.settings.longest_row)
+            | "AddUpLengths" >> beam.CombineGlobally(_add_histograms, self.settings.longest_row)
         )
 
 
@@ -124,7 +126,7 @@ class _CountTaskLengths(beam.DoFn):
         yield count_segment_lengths(batches, self._tokenizer, self._settings)
 
 
-def _add_up(histograms: Iterable[Int64s], max_length: int) -> Int64s:
+def _add_histograms(histograms: Iterable[Int64s], max_length: int) -> Int64s:
     return sum(histograms, np.zeros(max_length + 1, np.int64))
 
 

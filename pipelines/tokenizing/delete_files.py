@@ -33,6 +33,7 @@ def delete_strays(folder: str, tasks: Collection[str], shards: Iterable[str] | N
     """Deletes the shards, entries and quarantine files of other tasks, and bucket folders that are empty then.
 
     Args:
+        folder: the output folder.
         tasks: the names of the tasks to keep.
         shards: the shards to keep, as paths relative to the folder; None to keep all shards of the tasks.
     """

@@ -34,6 +34,10 @@ def finish_output(
     The mark of a finished output is written last.
 
     Args:
+        output: the output folder.
+        plan: the tasks of the output.
+        corpus: says how many documents may be quarantined.
+        duplicates: what was left out as duplicates, or None if duplicates were not looked for.
         vocabulary: `size` and `pad_id` of the tokenizer, which `tokenmill verify shards` needs.
         lock: is checked before anything is written.
 

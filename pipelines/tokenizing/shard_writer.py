@@ -30,6 +30,7 @@ class ShardWriter:
     """
 
     def __init__(self, row_format: RowFormat, bucket: int, path: str) -> None:
+        """Creates the file."""
         self._format = row_format
         self._bucket = bucket
         self._rows_per_group = max(1, row_format.settings.row_group_bytes // (4 * bucket))

@@ -35,6 +35,7 @@ def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], 
     files exist in the recorded sizes.
 
     Args:
+        folder: the output folder.
         keys: for each task, the fingerprint of everything that its shards depend on.
     """
     patterns = [files.join(folder, name, "*.parquet") for name in ("bucket=*", QUARANTINE_FOLDER)]

@@ -25,6 +25,7 @@ class TaskOutput:
     """
 
     def __init__(self, folder: str, task: str, row_format: RowFormat) -> None:
+        """Writes nothing yet."""
         self._folder = folder
         self._task = task
         self._format = row_format
@@ -35,9 +36,11 @@ class TaskOutput:
         self.quarantine_path = files.join(self._temporary, "quarantine.parquet")
 
     def __enter__(self) -> Self:
+        """Returns itself."""
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Deletes the temporary files if the block raised an error."""
         if error is None:
             return
         try:

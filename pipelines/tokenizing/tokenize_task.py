@@ -32,10 +32,12 @@ class TokenizeTasks(beam.PTransform):
     """
 
     def __init__(self, corpus: Corpus, row_format: RowFormat) -> None:
+        """Takes the settings; each worker reads the tokenizer itself."""
         super().__init__()
         self._do_fn = _TokenizeTask(corpus, row_format)
 
     def expand(self, tasks: beam.PCollection[tuple[str, str, Task]]) -> beam.PCollection[str]:
+        """Tokenizes each task."""
         return tasks | beam.ParDo(self._do_fn).with_output_types(str)
 
 
@@ -82,6 +84,9 @@ def make_rows(
     """Yields (bucket, unpadded rows) for documents: each segment in its bucket, or several segments packed into a row.
 
     Args:
+        batches: the documents.
+        tokenizer: encodes them.
+        row_format: says which columns to make, and how to group segments.
         counts: is increased as by `make_segments`.
     """
     settings = row_format.settings
