@@ -1,6 +1,6 @@
-"""The report: what a tokenizer looks like, as one HTML file that needs no network, and as JSON and CSV for machines.
+"""Makes the report of a tokenizer: one HTML file that needs no network, and the same data as JSON and CSV.
 
-What the jobs left is gathered here; `figures` makes it data and charts, `report_page` the page. Needs jinja2 and
+This module gathers what the jobs wrote; `figures` turns it into data and charts, and `page` into HTML. Needs jinja2 and
 matplotlib, which are imported when a report is made.
 """
 
@@ -17,8 +17,8 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.documents import read_task
 from pipelines.reading.source_files import find_files
 from pipelines.reading.tasks import plan_tasks
-from pipelines.report.figures import Figure, Material, TrainingData, make_figures
-from pipelines.report.page import render
+from pipelines.report.figures import Figure, FigureInputs, TrainingData, make_figures
+from pipelines.report.page import render_page
 from pipelines.running.console import console
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import ReportJob
@@ -33,25 +33,26 @@ from pipelines.training.word_counts import read_word_counts
 _NUM_SAMPLES = 6
 _SAMPLE_CHARACTERS = 400
 _SAMPLE_LINES = 10
-_LOOKED_AT = 20  # documents to choose a sample from
+_NUM_CANDIDATES = 20  # documents that a sample is chosen from
 
 
 def make_report(job: ReportJob, name: str) -> str:
-    """Writes the report of a tokenizer into `report.output`; returns the path of the HTML file.
+    """Writes the report of a tokenizer into the folder `report.output`, and returns the path of the HTML file.
 
-    `name` is what the page calls the tokenizer.
+    Args:
+        job: The settings.
+        name: What the page calls the tokenizer.
 
     Raises:
         ModuleNotFoundError: jinja2 or matplotlib is not installed.
-        ValueError: the section `report` is missing.
     """
     _check_installed()
     settings = job.report
     tokenizer = read_tokenizer(settings.tokenizer or "")
-    material = _material(tokenizer, job)
-    figures = make_figures(tokenizer, material)
-    facts = _facts(tokenizer, name)
-    page = render(tokenizer, facts, figures, _samples(job.corpus, settings), material.merge_counts)
+    inputs = _gather_inputs(tokenizer, job)
+    figures = make_figures(tokenizer, inputs)
+    facts = _list_facts(tokenizer, name)
+    page = render_page(tokenizer, facts, figures, _choose_samples(job.corpus, settings), inputs.merge_counts)
     _write_tables(settings.output, facts, figures)
     path = files.join(settings.output, REPORT_PAGE)
     files.write_text(path, page)
@@ -74,18 +75,19 @@ def _check_installed() -> None:
 
 
 def _write_tables(output: str, facts: dict[str, Any], figures: Sequence[Figure]) -> None:
-    """Writes the figures for machines; a figure that is left out has no CSV file, nor keeps an older one."""
+    """Writes the JSON file, and a CSV file per figure; deletes the older CSV file of a figure that is left out."""
     for figure in figures:
         path = files.join(output, f"{figure.name}.csv")
         if figure.absent:
             files.delete(path)
         else:
-            files.write_text(path, figure.csv_text())
-    content = {"tokenizer": facts, "figures": {figure.name: figure.content() for figure in figures}}
+            files.write_text(path, figure.to_csv())
+    content = {"tokenizer": facts, "figures": {figure.name: figure.to_json() for figure in figures}}
     files.write_text(files.join(output, REPORT_DATA), json.dumps(content, ensure_ascii=False) + "\n")
 
 
-def _facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
+def _list_facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
+    """Returns what the head of the page says about a tokenizer."""
     pre_tokenizer = tokenizer.pre_tokenizer
     return {
         "name": name,
@@ -101,24 +103,28 @@ def _facts(tokenizer: Tokenizer, name: str) -> dict[str, Any]:
     }
 
 
-def _material(tokenizer: Tokenizer, job: ReportJob) -> Material:
+def _gather_inputs(tokenizer: Tokenizer, job: ReportJob) -> FigureInputs:
+    """Returns what the figures are made from, read from the files of the jobs."""
     settings = job.report
-    return Material(
-        merge_counts=_merge_counts(tokenizer, job),
+    return FigureInputs(
+        merge_counts=_find_merge_counts(tokenizer, job),
         words=settings.words,
-        sweep=_content(settings.sweep),
-        audit=_content(settings.audit),
-        training_data=_training_data(tokenizer, job.shards.output if job.shards else None),
+        sweep=_read_content(settings.sweep),
+        audit=_read_content(settings.audit),
+        training_data=_read_training_data(tokenizer, job.shards.output if job.shards else None),
     )
 
 
-def _content(path: str | None) -> dict[str, Any]:
-    """Returns the content of a JSON file; nothing where none is named, or it is not there."""
+def _read_content(path: str | None) -> dict[str, Any]:
+    """Returns the content of a JSON file, or an empty dict if no path is given or the file does not exist."""
     return (read_json(path) if path else None) or {}
 
 
-def _merge_counts(tokenizer: Tokenizer, job: ReportJob) -> list[int] | None:
-    """Returns how often each pair occurred when it was merged: as job 1 wrote it down, or over its word counts."""
+def _find_merge_counts(tokenizer: Tokenizer, job: ReportJob) -> list[int] | None:
+    """Returns how often each pair occurred when it was merged, one count per merge, or None if that is unknown.
+
+    The counts are those in job 1's manifest; without it, they are counted again from job 1's word counts.
+    """
     folder = job.report.tokenizer or ""
     manifest = (None if folder.endswith(".json") else read_json(files.join(folder, MANIFEST))) or {}
     counts = manifest.get("merges", {}).get("counts", [])
@@ -127,29 +133,30 @@ def _merge_counts(tokenizer: Tokenizer, job: ReportJob) -> list[int] | None:
     counts_folder = job.train and job.train.counts_folder
     if not counts_folder or not files.exists(counts_folder) or tokenizer.alphabet.kind != "byte":
         return None
-    cut_as = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})
-    if cut_as.get("pattern") != list(tokenizer.pre_tokenizer.expressions):
+    counted_with = (read_json(files.join(counts_folder, MANIFEST)) or {}).get("words", {})
+    if counted_with.get("pattern") != list(tokenizer.pre_tokenizer.expressions):
         return None
     try:
         pairs = get_symbol_pairs(tokenizer.model)
-    except ValueError:  # Its merges are in no order that they could have been learned in, such as Llama 3's.
+    except ValueError:  # Merges in an order that learning could not give, such as Llama 3's.
         return None
     again = learn_merges(read_word_counts(counts_folder)[0], num_merges=len(pairs), resume_from=pairs)
     return [int(count) for count in again.counts]
 
 
-def _training_data(tokenizer: Tokenizer, folder: str | None) -> TrainingData:
-    manifest = _content(folder and files.join(folder, MANIFEST))
+def _read_training_data(tokenizer: Tokenizer, folder: str | None) -> TrainingData:
+    """Returns what job 2 wrote into its output folder about the training data."""
+    manifest = _read_content(folder and files.join(folder, MANIFEST))
     if folder is None or not manifest.get("buckets"):
-        return TrainingData("No training data was written with tokenmill tokenize yet.", {}, None, None)
+        return TrainingData("There is no training data yet; tokenmill tokenize writes it.", {}, None, None)
     if manifest["tokenizer"] != tokenizer.fingerprint:
         return TrainingData("The training data was written with another tokenizer.", {}, None, None)
     counts = read_token_counts(folder) if files.exists(files.join(folder, TOKEN_COUNTS)) else None
     return TrainingData("", manifest["buckets"], manifest.get("bucket_choice"), counts)
 
 
-def _samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
-    """Returns the texts to show, each with a title: those given, or the start of documents all over the corpus."""
+def _choose_samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
+    """Returns title and text of each sample: those in the settings, or starts of documents across the corpus."""
     if settings.samples:
         return [(f"Text {number + 1}", text) for number, text in enumerate(settings.samples)]
     tasks = plan_tasks(find_files(corpus, with_fingerprints=False))
@@ -158,15 +165,15 @@ def _samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
         batch = next(read_task(tasks[number * len(tasks) // _NUM_SAMPLES], corpus, Counter()), None)
         if batch is None or len(batch.texts) == 0:
             continue
-        # The longest of some documents: many a corpus holds a title or a line among them.
+        # The longest of a few documents, as some documents may be a title or a line only.
         first = number * len(batch.texts) // _NUM_SAMPLES
-        sizes = pc.utf8_length(batch.texts.slice(first, _LOOKED_AT)).to_numpy()
+        sizes = pc.utf8_length(batch.texts.slice(first, _NUM_CANDIDATES)).to_numpy()
         row = first + int(sizes.argmax())
         name = batch.path.replace("\\", "/").rpartition("/")[2]
-        found.append((f"{name}, row {batch.rows[row]:,}", _start(batch.texts[row].as_py())))
+        found.append((f"{name}, row {batch.rows[row]:,}", _take_start(batch.texts[row].as_py())))
     return found
 
 
-def _start(text: str) -> str:
-    """Returns the first lines of a text, from the first that is not blank."""
+def _take_start(text: str) -> str:
+    """Returns the first lines of a text, without blank lines before them."""
     return "".join(text.strip().splitlines(keepends=True)[:_SAMPLE_LINES])[:_SAMPLE_CHARACTERS]

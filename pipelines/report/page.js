@@ -1,40 +1,41 @@
-// The tokenizer and the tables of a report. `tokenmill.encode` gives the ids that `Tokenizer.encode` gives: words are
-// cut by the same compiled tables (bpe_core/scanner.py) and merged by the same ranks (bpe_core/word_merging.py).
+// The tokenizer and the tables of a report. `tokenmill.encode` gives the ids that `Tokenizer.encode` gives: it splits text
+// by the same compiled tables (bpe_core/pretokenize/scanner.py) and merges by the same ranks
+// (bpe_core/encoding/word_merging.py).
 "use strict";
 
 const tokenmill = (() => {
   const data = JSON.parse(document.getElementById("tokenizer-data").textContent);
-  const PAIR = 2 ** 21; // Ids are below this.
-  const PLACE = 2 ** 32;
-  const UNKNOWN = -3; // A character without a symbol is UNKNOWN - code point.
-  const GLUED = 0x110000; // The symbol of a character and the marker glued to it is kept under the code point and this.
-  const ENDS = 1; // The bit of an entry that says that a match may end before the character.
-  const AT_END = 255; // The column of the end of the text.
+  const PAIR = 2 ** 21; // All ids are below this, so left * PAIR + right is unique for a pair.
+  const PLACE = 2 ** 32; // All places are below this, so a heap entry is rank * PLACE + place.
+  const UNKNOWN = -3; // A character without a symbol gets the id UNKNOWN - code point.
+  const GLUED = 0x110000; // Added to the code point of a character that has the end-of-word marker glued to it.
+  const ENDS = 1; // The bit of a table entry that says that a match may end before the character.
+  const AT_END = 255; // The table's column for the end of the text.
 
   // Data.
 
-  function bytesOf(base64) {
+  function decodeBytes(base64) {
     const binary = atob(base64);
     return Uint8Array.from(binary, (character) => character.charCodeAt(0));
   }
 
-  function numbersOf(base64) {
-    return new Int32Array(bytesOf(base64).buffer);
+  function decodeNumbers(base64) {
+    return new Int32Array(decodeBytes(base64).buffer);
   }
 
-  /** Returns a function that makes its value when first asked for it. */
+  /** Returns a function that computes its value on the first call and then keeps it. */
   function once(make) {
     let made = null;
     return () => (made ??= { value: make() }).value;
   }
 
   const tokens = once(() => {
-    const bytes = bytesOf(data.tokens);
-    const ends = numbersOf(data.token_ends);
+    const bytes = decodeBytes(data.tokens);
+    const ends = decodeNumbers(data.token_ends);
     return Array.from(ends, (end, id) => bytes.subarray(id ? ends[id - 1] : 0, end));
   });
-  const merges = once(() => numbersOf(data.merges));
-  const counts = once(() => data.counts && new Float64Array(bytesOf(data.counts).buffer));
+  const merges = once(() => decodeNumbers(data.merges));
+  const counts = once(() => data.counts && new Float64Array(decodeBytes(data.counts).buffer));
   const added = new Map(data.added_tokens.map((token) => [token.id, token]));
 
   const ranks = once(() => {
@@ -43,17 +44,17 @@ const tokenmill = (() => {
     for (let at = 0; at < merges().length; at += 3) {
       const [left, right, token] = merges().subarray(at, at + 3);
       const rank = data.ranked_by === "token" ? token : at / 3;
-      pairs.set(left * PAIR + right, rank); // Of equal pairs the last counts.
+      pairs.set(left * PAIR + right, rank); // If a pair repeats, its last merge counts.
       made[rank] = token;
     }
     return { pairs, made };
   });
 
   const tables = once(() => ({
-    moves: numbersOf(data.scanner.moves),
-    first: numbersOf(data.scanner.first),
-    block: numbersOf(data.scanner.block),
-    classes: bytesOf(data.scanner.classes),
+    transitions: decodeNumbers(data.scanner.transitions),
+    startStates: decodeNumbers(data.scanner.start_states),
+    blockStarts: decodeNumbers(data.scanner.block_starts),
+    classes: decodeBytes(data.scanner.classes),
   }));
 
   const wholeWords = once(
@@ -81,25 +82,25 @@ const tokenmill = (() => {
     return lead < 0xf0 ? ((lead & 0x0f) << 12) | low : ((lead & 0x07) << 18) | (low << 6) | (bytes[at + 3] & 0x3f);
   }
 
-  // Text -> pieces: normalised text, and added tokens.
+  // Text -> parts: normalized text, and added tokens.
 
   const SPACE = "[\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
   const spaceBefore = new RegExp(`${SPACE}+$`, "u");
   const spaceAfter = new RegExp(`^${SPACE}+`, "u");
   const startsWord = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 
-  function normalized(text) {
+  function normalize(text) {
     const form = data.unicode === "none" ? text : text.normalize(data.unicode);
     return data.lower ? Array.from(form, (character) => data.lower[character] ?? character).join("") : form;
   }
 
-  /** Returns a function from text to pieces: those that hold one of the added tokens, and the text between. */
-  function finder(chosen, passesSpecial) {
+  /** Returns a function that splits text into parts: those that are one of the added tokens, and the text between. */
+  function makeFinder(chosen, passesSpecial) {
     const found = new Map(chosen.map((token) => [token.match, token]));
     const longestFirst = [...found.keys()].sort((a, b) => b.length - a.length);
     const escaped = longestFirst.map((match) => match.replace(/[\\^$.*+?()[\]{}|\/-]/g, "\\$&"));
     return (text) => {
-      const pieces = [];
+      const parts = [];
       let end = 0;
       for (const match of escaped.length ? text.matchAll(new RegExp(escaped.join("|"), "g")) : []) {
         const token = found.get(match[0]);
@@ -107,53 +108,53 @@ const tokenmill = (() => {
         let stop = start + match[0].length;
         if (token.special && passesSpecial) continue;
         const [before, after] = [text.slice(0, start), text.slice(stop)];
-        // Chromium 156 finds no character beyond U+FFFF with a set before `$`; so the last one is taken by itself.
+        // Chromium 156 does not match a character beyond U+FFFF by a set before `$`, so the last one is tested by itself.
         const last = [...before.slice(-2)].at(-1) ?? "";
         if (token.single_word && (startsWord.test(last) || startsWord.test(after))) continue;
         if (token.lstrip) start = Math.max(end, before.replace(spaceBefore, "").length);
         if (token.rstrip) stop = text.length - after.replace(spaceAfter, "").length;
-        if (start >= stop) continue; // The token before has taken all of it.
-        if (start > end) pieces.push({ text: text.slice(end, start) });
-        pieces.push({ text: text.slice(Math.max(start, end), stop), token });
+        if (start >= stop) continue; // The token before it has taken all of it.
+        if (start > end) parts.push({ text: text.slice(end, start) });
+        parts.push({ text: text.slice(Math.max(start, end), stop), token });
         end = stop;
       }
-      if (end < text.length) pieces.push({ text: text.slice(end) });
-      return pieces;
+      if (end < text.length) parts.push({ text: text.slice(end) });
+      return parts;
     };
   }
 
-  function piecesBy(passesSpecial) {
+  function makeSplitter(passesSpecial) {
     const all = data.added_tokens;
     const looked = passesSpecial && all.every((token) => token.special) ? [] : all;
-    const raw = finder(looked.filter((token) => !token.normalized), passesSpecial);
-    const inNormalized = finder(looked.filter((token) => token.normalized), passesSpecial);
-    return (text) => raw(text).flatMap((piece) => (piece.token ? [piece] : inNormalized(normalized(piece.text))));
+    const raw = makeFinder(looked.filter((token) => !token.normalized), passesSpecial);
+    const inNormalized = makeFinder(looked.filter((token) => token.normalized), passesSpecial);
+    return (text) => raw(text).flatMap((part) => (part.token ? [part] : inNormalized(normalize(part.text))));
   }
 
-  const piecesOf = { plain: piecesBy(true), allow: piecesBy(false) };
+  const partsOf = { plain: makeSplitter(true), allow: makeSplitter(false) };
 
-  // Bytes -> words: start and end of each.
+  // Bytes -> words, each as its start and end.
 
   function matchEnd(bytes, start, stop, pattern) {
-    const { moves, first, block, classes } = tables();
-    const firstBlock = (pattern * block.length) / first.length;
-    let row = first[pattern];
+    const { transitions, startStates, blockStarts, classes } = tables();
+    const firstBlock = (pattern * blockStarts.length) / startStates.length;
+    let row = startStates[pattern];
     let end = start;
     for (let at = start; at < stop; at += widthOf(bytes[at])) {
       let column = bytes[at];
       if (column >= 0x80) {
         const code = codePoint(bytes, at);
-        column = 128 + classes[block[firstBlock + (code >> 7)] + (code & 127)];
+        column = 128 + classes[blockStarts[firstBlock + (code >> 7)] + (code & 127)];
       }
-      const entry = moves[row + column];
+      const entry = transitions[row + column];
       if (entry & ENDS) end = at;
       row = entry >>> 2;
       if (row === 0) return end;
     }
-    return moves[row + AT_END] & ENDS ? stop : end;
+    return transitions[row + AT_END] & ENDS ? stop : end;
   }
 
-  function cutOnce(bytes, [start, stop], pattern) {
+  function splitOnce(bytes, [start, stop], pattern) {
     const words = [];
     let at = start;
     let gap = start;
@@ -172,10 +173,10 @@ const tokenmill = (() => {
     return words;
   }
 
-  function cut(bytes) {
+  function splitWords(bytes) {
     let words = [[0, bytes.length]];
-    for (let pattern = 0; pattern < tables().first.length; pattern += 1) {
-      words = words.flatMap((word) => cutOnce(bytes, word, pattern));
+    for (let pattern = 0; pattern < tables().startStates.length; pattern += 1) {
+      words = words.flatMap((word) => splitOnce(bytes, word, pattern));
     }
     return words;
   }
@@ -220,7 +221,7 @@ const tokenmill = (() => {
     return first;
   }
 
-  /** Merges the symbols of a word: the lowest rank first, and of equal ones the leftmost. */
+  /** Returns the ids of a word's symbols after all merges: the lowest rank first, then the leftmost. */
   function merge(symbols) {
     const { pairs, made } = ranks();
     const after = symbols.map((_, at) => at + 1);
@@ -228,7 +229,7 @@ const tokenmill = (() => {
     const heap = [];
     const rankAt = (at) => {
       const right = symbols[after[at]];
-      // Unknown characters are below zero and never merge; merged ones are null.
+      // Unknown characters are below zero and never merge; symbols that were merged into their left neighbour are null.
       return symbols[at] >= 0 && right >= 0 ? pairs.get(symbols[at] * PAIR + right) : undefined;
     };
     const wait = (at) => {
@@ -240,7 +241,7 @@ const tokenmill = (() => {
       const entry = pop(heap);
       const at = entry % PLACE;
       const rank = (entry - at) / PLACE;
-      if (symbols[at] === null || rankAt(at) !== rank) continue; // Another pair by now.
+      if (symbols[at] === null || rankAt(at) !== rank) continue; // The pair at this place has changed since.
       const gone = after[at];
       symbols[at] = made[rank];
       symbols[gone] = null;
@@ -257,23 +258,23 @@ const tokenmill = (() => {
     return whole !== undefined ? [whole] : merge(spell(word));
   }
 
-  /** Returns the ids of a text; throws where kind `char` has no symbol and no `unk` token for a character. */
+  /** Returns the ids of a text; throws RangeError if a character has no symbol and there is no `unk` token. */
   function encode(text, special = "plain") {
     const ids = [];
-    for (const piece of piecesOf[special](toText.decode(toBytes.encode(text)))) {
-      if (piece.token) {
-        ids.push(piece.token.id);
+    for (const part of partsOf[special](toText.decode(toBytes.encode(text)))) {
+      if (part.token) {
+        ids.push(part.token.id);
         continue;
       }
-      const bytes = toBytes.encode(piece.text);
-      for (const [start, end] of cut(bytes)) {
+      const bytes = toBytes.encode(part.text);
+      for (const [start, end] of splitWords(bytes)) {
         for (const id of encodeWord(bytes.subarray(start, end))) ids.push(id);
       }
     }
-    return ids.map(known);
+    return ids.map(replaceUnknown);
   }
 
-  function known(id) {
+  function replaceUnknown(id) {
     if (id > UNKNOWN) return id;
     if (data.unknown_id === null) {
       const character = String.fromCodePoint(UNKNOWN - id);
@@ -283,11 +284,11 @@ const tokenmill = (() => {
     return data.unknown_id;
   }
 
-  // What people read.
+  // Tokens as people read them; the same as bpe_core/measuring/token_display.py.
 
   const hidden = /[\p{C}\p{Zl}\p{Zp}]|[^\P{Zs} ]/gu;
 
-  /** Returns text with what cannot be seen written out; blanks stay. */
+  /** Returns text on one line, with escapes for characters that cannot be seen; spaces stay. */
   function readable(text) {
     return text.replace(hidden, (character) => {
       if (character === "\n") return "⏎";
@@ -299,8 +300,8 @@ const tokenmill = (() => {
     });
   }
 
-  /** Returns bytes as text, those that are not UTF-8 as \xNN. */
-  function decoded(bytes) {
+  /** Returns bytes as text, with \xNN for those that are not UTF-8. */
+  function decodeToken(bytes) {
     const whole = toText.decode(bytes);
     if (!whole.includes("\ufffd")) return whole;
     let text = "";
@@ -320,11 +321,11 @@ const tokenmill = (() => {
     return text;
   }
 
-  /** Every id's token as people read it, see `readable`. */
+  /** Every id's token as `readable` shows it. */
   const spelled = once(() =>
     tokens().map((token, id) => {
       const glued = data.kind === "char" && !added.has(id) && token.at(-1) === 0xff;
-      return readable(glued ? decoded(token.subarray(0, -1)) + data.end_of_word : decoded(token));
+      return readable(glued ? decodeToken(token.subarray(0, -1)) + data.end_of_word : decodeToken(token));
     })
   );
 
@@ -332,9 +333,9 @@ const tokenmill = (() => {
 })();
 
 {
-  const LARGEST_SHOWN = 2000; // tokens
-  const LARGEST_AT_ONCE = 20000; // characters that are encoded at every key
-  const ROWS = 200;
+  const MAX_TOKENS_SHOWN = 2000;
+  const MAX_CHARACTERS_AT_ONCE = 20000; // A longer text is encoded when typing pauses.
+  const ROWS_AT_ONCE = 200;
   const number = (value) => value.toLocaleString("en-US");
   const byId = (id) => document.getElementById(id);
 
@@ -344,12 +345,12 @@ const tokenmill = (() => {
     return made;
   }
 
-  // The box.
+  // The text box.
 
   const ESCAPE = /\\(?:([nrt0\\])|x([\da-fA-F]{2})|u\{([\da-fA-F]{1,6})\}|u([\da-fA-F]{4}))/g;
   const ESCAPES = { n: "\n", r: "\r", t: "\t", 0: "\0", "\\": "\\" };
 
-  function unescaped(text) {
+  function readEscapes(text) {
     return text.replace(ESCAPE, (whole, letter, ...codes) => {
       if (letter) return ESCAPES[letter];
       const code = parseInt(codes.find((one) => typeof one === "string"), 16);
@@ -366,7 +367,7 @@ const tokenmill = (() => {
 
   let typedIds = [];
 
-  /** The table is made when it is looked at. */
+  /** Fills the table, if it is open. */
   function showRows() {
     const rows = byId("typed-table").open ? typedIds.map(tokenRow) : [];
     byId("typed-rows").replaceChildren(...rows);
@@ -383,7 +384,7 @@ const tokenmill = (() => {
   }
 
   function showTokens(text, ids) {
-    const shown = ids.slice(0, LARGEST_SHOWN);
+    const shown = ids.slice(0, MAX_TOKENS_SHOWN);
     byId("typed-tokens").replaceChildren(...shown.map(tokenSpan));
     typedIds = shown;
     showRows();
@@ -392,28 +393,28 @@ const tokenmill = (() => {
     const bytes = new TextEncoder().encode(text).length;
     const parts = [`${number(ids.length)} tokens`, `${number(characters)} characters`, `${number(bytes)} bytes`];
     if (ids.length) parts.push(`${(bytes / ids.length).toFixed(2)} bytes per token`);
-    if (ids.length > LARGEST_SHOWN) parts.push(`the first ${number(LARGEST_SHOWN)} tokens are shown`);
+    if (ids.length > MAX_TOKENS_SHOWN) parts.push(`the first ${number(MAX_TOKENS_SHOWN)} tokens are shown`);
     return parts.join(", ");
   }
 
-  let saying = 0;
+  let announcing = 0;
 
-  /** A screen reader is told when typing pauses, not at every letter. */
-  function say(sentence) {
+  /** Shows a sentence at once, and tells a screen reader of it when typing pauses. */
+  function announce(sentence) {
     byId("typed-summary").textContent = sentence;
-    clearTimeout(saying);
-    saying = setTimeout(() => (byId("typed-status").textContent = sentence), 700);
+    clearTimeout(announcing);
+    announcing = setTimeout(() => (byId("typed-status").textContent = sentence), 700);
   }
 
   function encodeTyped() {
     const raw = byId("typed").value;
-    const text = byId("escapes").checked ? unescaped(raw) : raw;
+    const text = byId("escapes").checked ? readEscapes(raw) : raw;
     try {
-      say(showTokens(text, tokenmill.encode(text, byId("allow-special")?.checked ? "allow" : "plain")));
+      announce(showTokens(text, tokenmill.encode(text, byId("allow-special")?.checked ? "allow" : "plain")));
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
       showTokens("", []);
-      say(error.message);
+      announce(error.message);
     }
   }
 
@@ -425,7 +426,7 @@ const tokenmill = (() => {
     for (const name of ["escapes", "allow-special"]) byId(name)?.addEventListener("input", encodeTyped);
     byId("typed").addEventListener("input", () => {
       clearTimeout(later);
-      if (byId("typed").value.length < LARGEST_AT_ONCE) encodeTyped();
+      if (byId("typed").value.length < MAX_CHARACTERS_AT_ONCE) encodeTyped();
       else later = setTimeout(encodeTyped, 400);
     });
     encodeTyped();
@@ -464,12 +465,12 @@ const tokenmill = (() => {
   }
 
   function showMore() {
-    const next = found.slice(numShown, numShown + ROWS);
+    const next = found.slice(numShown, numShown + ROWS_AT_ONCE);
     byId("vocabulary-rows").append(...next.map(vocabularyRow));
     numShown += next.length;
     const rest = found.length - numShown;
     byId("more").hidden = rest === 0;
-    byId("more").textContent = `Show ${number(Math.min(rest, ROWS))} more`;
+    byId("more").textContent = `Show ${number(Math.min(rest, ROWS_AT_ONCE))} more`;
     byId("vocabulary-status").textContent = `${number(found.length)} entries, ${number(numShown)} shown`;
   }
 

@@ -1,6 +1,6 @@
-"""The report's page: one HTML file that holds everything that it needs, also to encode what is typed.
+"""Renders the report's page: one HTML file that needs no other file and can encode a text that is typed.
 
-Made of `page.html.j2`, `page.css` and `page.js`, which encodes with the tokenizer's own tables and merges.
+It is made of `page.html.j2`, `page.css` and `page.js`, which encodes with the tokenizer's own tables and merges.
 """
 
 import base64
@@ -21,18 +21,26 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.report import charts
 from pipelines.report.figures import Figure
 
-_NUM_ENDS = 20  # merges shown from either end
-_GLUED = 0x110000  # As in page.js.
+_NUM_MERGES_SHOWN = 20  # the first ones, and the last ones
+_GLUED = 0x110000  # The same number as in page.js.
 
 
-def render(
+def render_page(
     tokenizer: Tokenizer,
     facts: dict[str, Any],
     figures: Sequence[Figure],
     samples: Sequence[tuple[str, str]],
     counts: Sequence[int] | None,
 ) -> str:
-    """Returns the HTML of a report, which holds everything that it needs."""
+    """Returns the HTML of a report.
+
+    Args:
+        tokenizer: The tokenizer that the page encodes with.
+        facts: What the head of the page says about the tokenizer.
+        figures: All figures.
+        samples: Title and text of each sample text.
+        counts: How often each pair occurred when it was merged, one per merge, if known.
+    """
     import jinja2
     from markupsafe import Markup
 
@@ -45,45 +53,49 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    data = json.dumps(_encoder_data(tokenizer, counts), separators=(",", ":")).replace("<", "\\u003c")
+    data = json.dumps(_make_encoder_data(tokenizer, counts), separators=(",", ":")).replace("<", "\\u003c")
     return environment.get_template("page.html.j2").render(
         facts=facts,
         figures={figure.name: figure for figure in figures},
-        samples=[(title, _shown_tokens(tokenizer, text)) for title, text in samples],
+        samples=[(title, _show_tokens(tokenizer, text)) for title, text in samples],
         first_text=samples[0][1] if samples else "",
         data=Markup(data),
         can_encode=tokenizer.pre_tokenizer.is_compiled,
-        notes=_notes(tokenizer),
+        notes=_list_notes(tokenizer),
         dashes=charts.DASHES,
-        num_ends=_NUM_ENDS,
+        num_ends=_NUM_MERGES_SHOWN,
         style=Markup((folder / "page.css").read_text(encoding="utf-8")),
         script=Markup((folder / "page.js").read_text(encoding="utf-8")),
         markup=Markup,
     )
 
 
-def _shown_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
+def _show_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Returns the tokens of a text as the page shows them, with a line break after each line feed."""
     return [show_on_one_line(token).replace("⏎", "⏎\n") for token in tokenizer.tokenize(text)]
 
 
-def _notes(tokenizer: Tokenizer) -> list[str]:
-    """Returns what a reader must know who types a text."""
+def _list_notes(tokenizer: Tokenizer) -> list[str]:
+    """Returns notes for a reader who types a text: where the page may differ from tokenmill."""
     pre_tokenizer = tokenizer.pre_tokenizer
     notes = []
     if pre_tokenizer.unicode != "none":
         notes.append(
-            f"Texts are put into {pre_tokenizer.unicode} first, by your browser; tokenmill does so by Unicode "
-            f"{unicodedata.unidata_version}. Characters that only one of the two knows may differ."
+            f"Your browser normalizes the text to {pre_tokenizer.unicode}; tokenmill does so with Unicode "
+            f"{unicodedata.unidata_version}. Characters that only one of the two versions of Unicode has may differ."
         )
     if any(token.single_word for token in tokenizer.added_tokens):
-        notes.append("Whether a letter stands beside an added token is decided by your browser's version of Unicode.")
+        notes.append(
+            "Some added tokens are found as whole words only; your browser's version of Unicode decides what belongs "
+            "to a word."
+        )
     if tokenizer.alphabet.kind == "char":
-        notes.append("Tokens of kind char leave out the blanks between words.")
+        notes.append("A tokenizer of kind char does not keep the white space between words.")
     return notes
 
 
-def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[str, Any]:
-    """Returns what `page.js` encodes with, as JSON content; arrays in base64, little-endian."""
+def _make_encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[str, Any]:
+    """Returns the JSON content that `page.js` encodes with; arrays are in base64, little-endian."""
     pre_tokenizer, model = tokenizer.pre_tokenizer, tokenizer.model
     tokens = tokenizer.token_bytes()
     lower = replace(pre_tokenizer, unicode="none").normalize
@@ -98,32 +110,35 @@ def _encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> dict[st
         "end_of_word": tokenizer.alphabet.end_of_word,
         "unknown_id": tokenizer.special_id("unk"),
         "marker": tokenizer.base_ids.get(MARKER) if tokenizer.alphabet.kind == "char" else None,
-        "base_ids": _base_ids(tokenizer),
+        "base_ids": _list_base_ids(tokenizer),
         "added_tokens": [
             {**token._asdict(), "match": pre_tokenizer.normalize(token.content) if token.normalized else token.content}
             for token in tokenizer.added_tokens
         ],
         "tokens": base64.b64encode(b"".join(tokens)).decode(),
-        "token_ends": _base64(np.cumsum([len(token) for token in tokens]), "<i4"),
-        "merges": _base64(tokenizer.merges, "<i4"),
-        "counts": None if counts is None else _base64(np.array(counts), "<f8"),
+        "token_ends": _encode_base64(np.cumsum([len(token) for token in tokens]), "<i4"),
+        "merges": _encode_base64(tokenizer.merges, "<i4"),
+        "counts": None if counts is None else _encode_base64(np.array(counts), "<f8"),
         "scanner": None
         if pre_tokenizer.tables is None
         else {
-            "moves": _base64(pre_tokenizer.tables.transitions, "<i4"),
-            "first": _base64(pre_tokenizer.tables.start_states, "<i4"),
-            "block": _base64(pre_tokenizer.tables.block_starts, "<i4"),
-            "classes": _base64(pre_tokenizer.tables.classes, "u1"),
+            "transitions": _encode_base64(pre_tokenizer.tables.transitions, "<i4"),
+            "start_states": _encode_base64(pre_tokenizer.tables.start_states, "<i4"),
+            "block_starts": _encode_base64(pre_tokenizer.tables.block_starts, "<i4"),
+            "classes": _encode_base64(pre_tokenizer.tables.classes, "u1"),
         },
     }
 
 
-def _base64(numbers: npt.NDArray[Any], dtype: str) -> str:
+def _encode_base64(numbers: npt.NDArray[Any], dtype: str) -> str:
     return base64.b64encode(np.ascontiguousarray(numbers, dtype).tobytes()).decode()
 
 
-def _base_ids(tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """Returns the id of each byte, or of each code point; above `_GLUED`, of each with the marker glued to it."""
+def _list_base_ids(tokenizer: Tokenizer) -> list[tuple[int, int]]:
+    """Returns pairs of base symbol and id: the symbol is a byte (kind `byte`) or a code point (kind `char`).
+
+    A character with the end-of-word marker glued to it has `_GLUED` added to its code point.
+    """
     if tokenizer.alphabet.kind == "byte":
         return [(symbol[0], id_) for symbol, id_ in tokenizer.base_ids.items()]
     return [

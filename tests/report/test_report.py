@@ -192,7 +192,7 @@ def test_what_is_not_there_is_left_out_with_a_sentence(tmp_path: Path) -> None:
     assert list(absent) == ["sizes", "whole", "languages", "buckets", "uses", "audit"]
     assert "that tokenmill sweep writes" in absent["sizes"]
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    assert page.count("No sweep over vocabulary sizes was made") == 3
+    assert page.count("No sweep over vocabulary sizes was given") == 3
     assert sorted(path.name for path in (tmp_path / "report").iterdir()) == [
         *("merges.csv", "pieces.csv", "report.html", "report.json", "vocabulary.csv")
     ]
@@ -206,11 +206,11 @@ def test_the_figures_of_a_sweep(tmp_path: Path) -> None:
         *(["268", "10", "0.8"], ["278", "20", "0.5"], ["298", "40", "0.4"]),
     ]
     assert figures["sizes"]["summary"] == (
-        "From 0.800 with 268 entries to 0.400 with 298. The recommended size, 278, is marked: all are as they should "
-        "be."
+        "0.800 tokens per character with 268 entries, 0.400 with 298; fewer is better. The vertical line marks the "
+        "recommended size, 278: all are as they should be."
     )
     assert figures["whole"]["rows"] == [[268, 0.5, 0.0], [278, 1.0, 0.0], [298, 1.0, 1.0]]
-    assert figures["whole"]["summary"].endswith("278 entries 100% of the positives and 0% of the negatives.")
+    assert figures["whole"]["summary"].endswith("278 entries: 100% of the positives and 0% of the negatives.")
     # At the size that is nearest to the tokenizer's 278.
     assert figures["languages"]["rows"] == [["en", 2.0, 1.0], ["日本", 1.5, 2.0]]
     # The words of the sweep are those that are looked at as merges grow.
@@ -295,7 +295,8 @@ def test_chosen_buckets_stand_beside_the_usual_ones(tmp_path: Path) -> None:
     shares = [f"{of['padding_share']:.1%}" for of in (choice, choice["equal_width"], choice["powers_of_two"])]
     assert shares[0] < shares[1]
     assert figures["buckets"]["summary"].endswith(
-        f"{shares[0]} of padding, where as many of equal width have {shares[1]} and powers of two {shares[2]}."
+        f"a padding share of {shares[0]}; as many buckets of equal width would have {shares[1]}, and powers of two "
+        f"{shares[2]}."
     )
 
 
@@ -308,13 +309,13 @@ def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None
     assert counts == [str(count) for count in manifest["merges"]["counts"]] == ["4", "3", "3", "2"]
     figures = json.loads((tmp_path / "report" / "report.json").read_text())["figures"]
     assert figures["buckets"]["rows"] == [[16, 1, 2, 22, 10, 0.3125]]
-    assert figures["buckets"]["summary"] == "2 rows hold 22 tokens and 10 of padding, 31.2% of all."
+    assert figures["buckets"]["summary"] == "2 rows hold 22 tokens and 10 padding ids, 31.2% of all ids."
     uses = figures["uses"]
     assert sum(row[2] for row in uses["rows"]) == 22
     assert [row[2] for row in uses["rows"]] == sorted(row[2] for row in uses["rows"])
     unused = sum(row[2] == 0 for row in uses["rows"])
     assert uses["summary"].startswith(
-        f"In 22 tokens of training data, {unused} of {len(uses['rows'])} entries do not occur and "
+        f"In 22 tokens of training data, {unused} of the {len(uses['rows'])} entries do not occur and "
     )
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     # The start of documents of the corpus is shown, and the project's name.
@@ -379,10 +380,10 @@ def test_a_config_without_the_section_is_refused(tmp_path: Path, capsys: pytest.
 def test_a_chart_takes_colours_from_the_page_and_no_name_twice() -> None:
     axis = charts.Axis("$x$ 字", log=True)
     drawings = [
-        charts.line_chart(name, [charts.Line([1, 10, 100], [3, 2, 1])] * 2, axis, charts.Axis("y", percent=True))
+        charts.draw_line_chart(name, [charts.Line([1, 10, 100], [3, 2, 1])] * 2, axis, charts.Axis("y", percent=True))
         for name in ("one", "two")
     ]
-    drawings.append(charts.bar_chart("three", ["字", "b"], [[1, 2], [2, 1]], ["x", "y"], charts.Axis("x")))
+    drawings.append(charts.draw_bar_chart("three", ["字", "b"], [[1, 2], [2, 1]], ["x", "y"], charts.Axis("x")))
     assert re.findall(r">([^<\s]+)</text>", drawings[2])[-5:] == ["x", "字", "b", "x", "y"]
     ids = [id_ for drawing in drawings for id_ in re.findall(r' id="([^"]*)"', drawing)]
     assert len(set(ids)) == len(ids) > 0
