@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pipelines.loader import Batching, ShardBatches, ShardDataset
     from pipelines.settings.project import Project
     from pipelines.settings.project_file import load_project
+    from pipelines.sweeping.sweep import sweep
     from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
-    from pipelines.training.sweep import sweep
     from pipelines.training.train_tokenizer import train_tokenizer
 
 __all__ = [
@@ -43,7 +43,7 @@ _HOMES = {
     "pipelines.settings.project": ("Project",),
     "pipelines.settings.project_file": ("load_project",),
     "pipelines.tokenizing.tokenize_corpus": ("tokenize_corpus",),
-    "pipelines.training.sweep": ("sweep",),
+    "pipelines.sweeping.sweep": ("sweep",),
     "pipelines.training.train_tokenizer": ("train_tokenizer",),
 }
 

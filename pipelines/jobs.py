@@ -12,8 +12,8 @@ from pipelines.settings.jobs import ReportJob, SweepJob, TokenizingJob, Training
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
 from pipelines.storage.lock import new_run_id
+from pipelines.sweeping.sweep import run_sweep
 from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
-from pipelines.training.sweep import run_sweep
 from pipelines.training.train_tokenizer import run_training
 
 # Changing the input does not help against other errors of the operating system, such as a full disk.

@@ -1,1 +1,1 @@
-"""Job 1: corpus -> word counts -> merges -> tokenizer folder; and the sweep over vocabulary sizes."""
+"""Job 1: corpus -> word counts -> merges -> tokenizer folder."""

@@ -367,7 +367,7 @@ def test_training_that_goes_on_is_taken_up_at_its_checkpoint(corpus: Path, tmp_p
     ("learned", "message"),
     [
         ({"vocab_size": 300}, "vocab_size is 300; this tokenizer already has 400 ids, and all stay"),
-        ({"num_merges": 10}, r"tokenizer.num_merges is 10, and .*trained has 142 already"),
+        ({"num_merges": 10}, r"tokenizer.num_merges is 10, but .*trained already has 142 merges"),
         ({"vocab_size": 500, "pattern": "gpt2"}, "tokenizer.pattern is given, and train.start_from names a tokenizer"),
     ],
 )
@@ -700,7 +700,7 @@ def test_word_counts_other_than_their_manifest_says_are_refused(tmp_path: Path, 
     named = part if change == "missing" else Path(shutil.copy(part, counts / "part-9.parquet"))
     if change == "missing":
         part.unlink()
-    with pytest.raises(ValueError, match=f"counts: {named.name} is in the folder or in its _manifest.json, and not in"):
+    with pytest.raises(ValueError, match=f"counts: {named.name} is either missing or not listed in _manifest.json"):
         train_tokenizer(project("x", tmp_path / "out", train={"from_counts": str(counts)}))
 
 
@@ -710,7 +710,7 @@ def test_word_counts_that_are_not_there_or_lack_a_column_are_named(tmp_path: Pat
         train_tokenizer(settings)
     (tmp_path / "counts").mkdir()
     pq.write_table(pa.table({"word": ["a"], "number": [1]}), tmp_path / "counts" / "a.parquet")
-    with pytest.raises(ValueError, match=r"a\.parquet: word counts have the columns word and count, this has"):
+    with pytest.raises(ValueError, match=r"a\.parquet: word counts need the columns word and count; it has"):
         train_tokenizer(settings)
 
 
@@ -737,7 +737,7 @@ def test_a_corpus_without_words_is_an_error(tmp_path: Path, texts: list[str | No
 
 
 def test_min_count_above_every_count_is_an_error(corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no word with a count of 1000000"):
+    with pytest.raises(ValueError, match="holds no word that occurs at least 1000000 times"):
         train_tokenizer(project(corpus, tmp_path, train={"min_count": 10**6}))
 
 

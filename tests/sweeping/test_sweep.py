@@ -28,8 +28,10 @@ from pipelines.settings.run import Run
 from pipelines.settings.sweep import Sweep
 from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.settings.train import Train
-from pipelines.training import sweep as module
-from pipelines.training.sweep import read_sample, sweep
+from pipelines.sweeping import sample as sample_module
+from pipelines.sweeping import sweep as sweep_module
+from pipelines.sweeping.sample import draw_documents, read_sample
+from pipelines.sweeping.sweep import sweep
 
 QUICKSTART = Path(__file__).parents[2] / "configs" / "quickstart.yaml"
 MERGE_COUNTS = (60, 120, 200, 300, 450, 600)
@@ -125,8 +127,8 @@ def test_the_known_corpus_has_a_sweet_spot_and_it_is_recommended(known: Path) ->
     assert recommended == {
         "num_merges": 200,
         "vocab_size": size["vocab_size"],
-        "reason": "all 8 positives are whole and all 3 negatives are in pieces, so well at 5 sizes; the knee of tokens "
-        f"per character is here, at {size['vocab_size']} entries (0.394 tokens per character)",
+        "reason": "all 8 positives are whole and all 3 negatives are split, the best result, reached by 5 sizes; "
+        f"the knee of tokens per character is at this size, {size['vocab_size']} entries (0.394 tokens per character)",
     }
 
 
@@ -145,9 +147,13 @@ def test_the_sizes_of_the_known_corpus_are_measured_as_one_by_one(known: Path) -
 @pytest.mark.parametrize(
     ("sizes", "chosen", "reason"),
     [
-        ((0, 20, 60), 60, "all 8 positives are whole and all 3 negatives are in pieces, so at no other size"),
-        ((0, 600), 0, "0 of 8 positives are whole and all 3 negatives are in pieces, so well at 2 sizes"),
-        ((450, 590, 600), 450, "all 8 positives are whole and all 3 negatives are in pieces, so at no other size"),
+        ((0, 20, 60), 60, "all 8 positives are whole and all 3 negatives are split, better than at any other size"),
+        ((0, 600), 0, "0 of 8 positives are whole and all 3 negatives are split, the best result, reached by 2 sizes"),
+        (
+            (450, 590, 600),
+            450,
+            "all 8 positives are whole and all 3 negatives are split, better than at any other size",
+        ),
     ],
 )
 def test_the_best_size_is_recommended_where_none_or_one_is_good(
@@ -162,12 +168,13 @@ def test_without_words_to_look_for_the_knee_decides(tmp_path: Path) -> None:
     recommended = sweep(known_answers(tmp_path, positives=(), negatives=()))["recommended"]
     assert recommended["num_merges"] == 200
     assert recommended["reason"] == (
-        f"the knee of tokens per character is here, at {recommended['vocab_size']} entries (0.394 tokens per character)"
+        f"the knee of tokens per character is at this size, {recommended['vocab_size']} entries "
+        "(0.394 tokens per character)"
     )
     two = sweep(known_answers(tmp_path / "two", positives=(), negatives=(), num_merges=(60, 120)))["recommended"]
     assert (two["num_merges"], two["reason"]) == (
         60,
-        "tokens per character has no knee over these sizes, so the smallest of them",
+        "tokens per character has no knee over these sizes, so this is the smallest of them",
     )
 
 
@@ -196,8 +203,8 @@ def test_every_size_equals_training_it_alone(
         measured.append(tokenizer)
         return original(tokenizer, *others)
 
-    original = module._measured
-    monkeypatch.setattr(module, "_measured", watched)
+    original = sweep_module._measure_size
+    monkeypatch.setattr(sweep_module, "_measure_size", watched)
     texts = [text for _, text in documents()]
     settings = {"special_tokens": SPECIAL_TOKENS, **settings}
     fewest = Tokenizer.train(texts, num_merges=0, **settings).vocab_size
@@ -220,9 +227,9 @@ def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
     largest = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("gpt2"))
     assert largest.tokens(largest.merges[:, 2]) == [b"ab", b"bc", b"abc", b"abc"]
     settings = Sweep(output="o", vocab_sizes=(256, 257, 258, 259))
-    assert module._prefix_lengths(largest, settings) == ([0, 1, 2, 3], [])
+    assert sweep_module._find_merge_counts(largest, settings) == ([0, 1, 2, 3], [])
     settings = Sweep(output="o", vocab_sizes=(259, 260))
-    assert module._prefix_lengths(largest, settings) == ([3, 4], [260])
+    assert sweep_module._find_merge_counts(largest, settings) == ([3, 4], [260])
 
 
 def test_sizes_that_the_corpus_cannot_reach_are_named_and_all_merges_stand_for_them(
@@ -233,7 +240,7 @@ def test_sizes_that_the_corpus_cannot_reach_are_named_and_all_merges_stand_for_t
     result = sweep(project(corpus, tmp_path, num_merges=(10, 5000, 10_000)))
     assert [size["num_merges"] for size in result["sizes"]] == [10, len(everything.merges)]
     assert result["not_reached"] == [5000, 10_000]
-    assert "the corpus has no pairs left for 5,000, 10,000; the last size is all that there is" in (
+    assert "the corpus has too few pairs for 5,000, 10,000; the last size has all merges that it allows" in (
         capsys.readouterr().err
     )
     result = sweep(project(corpus, tmp_path / "sizes", vocab_sizes=(300, everything.vocab_size, 10_000)))
@@ -365,12 +372,14 @@ def test_every_setting_is_tried_above() -> None:
 @pytest.mark.parametrize("one_in", [1, 2, 3, 10, 64])
 @pytest.mark.parametrize("period", [1, 2, 3, 4, 10])
 def test_the_sample_is_drawn_evenly_also_where_the_corpus_has_a_period(one_in: int, period: int) -> None:
-    drawn = module._drawn(0, 100_000, one_in)
+    drawn = draw_documents(0, 100_000, one_in)
     for rest in range(period):
         share = sum(drawn % period == rest) / len(drawn)
         assert share == pytest.approx(1 / period, rel=0.02)
     assert len(drawn) == pytest.approx(100_000 / one_in, rel=0.01)
-    later = [number for start in range(0, 3000, 700) for number in (start + module._drawn(start, 700, one_in)).tolist()]
+    later = [
+        number for start in range(0, 3000, 700) for number in (start + draw_documents(start, 700, one_in)).tolist()
+    ]
     assert later == [number for number in drawn.tolist() if number < 3500]
 
 
@@ -396,8 +405,8 @@ def test_a_sample_holds_about_so_much_text_from_all_over_the_corpus(
         read.append(task)
         return read_task(task, *others)
 
-    monkeypatch.setattr(module, "read_task", watched)
-    monkeypatch.setattr(module, "_MOST_READ", 1)
+    monkeypatch.setattr(sample_module, "read_task", watched)
+    monkeypatch.setattr(sample_module, "_MAX_READ_FACTOR", 1)
     assert sample_of(everything.bytes // 2).bytes < 0.9 * everything.bytes
     assert len(read) < 5
 
@@ -407,7 +416,7 @@ def test_a_sample_without_words_is_refused(tmp_path: Path, corpus: Path) -> None
     assert settings.sweep is not None
     empty = tmp_path / "empty.parquet"
     pq.write_table(pa.table({"text": ["", None]}), empty)
-    with pytest.raises(ValueError, match=r"holds no words to measure on; set a larger sweep\.sample_bytes"):
+    with pytest.raises(ValueError, match=r"has no words to measure on; set a larger sweep\.sample_bytes"):
         read_sample(
             find_files(Corpus(files=(str(empty),))),
             Corpus(files=("-",)),
