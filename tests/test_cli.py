@@ -352,8 +352,8 @@ def test_a_config_file_that_is_not_there_or_not_yaml_is_named(
     for content, message in [
         (b"corpus: [a", "is not YAML: while parsing a flow sequence"),
         (b"\xff", "is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 0"),
-        (b"", "holds no settings; start from one of the files in configs/"),
-        (b"- a", "holds no settings; start from one of the files in configs/"),
+        (b"", "contains no settings; start from one of the files in configs/"),
+        (b"- a", "contains no settings; start from one of the files in configs/"),
     ]:
         path.write_bytes(content)
         assert exit_code("train", "--config", str(path)) == 2

@@ -16,59 +16,68 @@ def _spell_off(value: Any) -> Any:
 
 
 class Corpus(Section):
-    """Which documents are read."""
+    """Says which documents the jobs read, and what to do with bad ones."""
 
     files: Paths = Field((), description="files, globs (** crosses folders) and folders, local or URLs")
     sample: SampleCorpus | None = Field(
         None, description="a corpus that needs no files: known-answers or python-stdlib"
     )
     format: CorpusFormat = Field("auto", description="auto: by each file's name; jsonl and text may be .gz, .zst, .bz2")
-    text_column: str = Field("text", description="the column, JSON key, or dotted path to it, that holds the text")
-    text_document: Literal["file", "line"] = Field("file", description="what one document is in a text file")
+    text_column: str = Field("text", description="the column or JSON key that holds the text, or the dotted path to it")
+    text_document: Literal["file", "line"] = Field(
+        "file", description="whether a document is a whole text file or one line of it"
+    )
     on_invalid_utf8: Literal["fail", "replace", "skip", "quarantine"] = Field(
         "fail",
-        description="a document that is not UTF-8: stop, put U+FFFD for the bad bytes, leave it out, or list it too",
+        description="a document that is not UTF-8: stop, replace bad bytes by U+FFFD, leave it out, or also list it",
     )
     fingerprint: Literal["whole", "sampled"] = Field(
         "whole",
-        description="what tells that a file changed: all its bytes, or its size and 64 pieces of it, for huge corpora",
+        description="how to notice a changed file: by all its bytes, or (huge corpora) its size and 64 pieces of it",
     )
     on_null: Literal["skip", "fail", "quarantine"] = Field(
         "skip", description="a document without text: leave it out, stop, or leave it out and list it in _quarantine/"
     )
     on_bad_json: OnBad = Field("fail", description="a line that is not JSON, or lacks the text or a carried key")
-    on_wrong_type: OnBad = Field("fail", description="a column or JSON value that should hold text and does not")
-    on_unreadable: OnBad = Field("fail", description="a file or row group that is damaged, cut off, or not its format")
-    max_document_bytes: int | None = Field(None, gt=0, description="a document of more bytes of UTF-8 is too long")
-    on_long_document: OnBad = Field("fail", description="a document above max_document_bytes")
-    max_bad_documents: int | None = Field(None, ge=0, description="fail when more documents are in quarantine")
+    on_wrong_type: OnBad = Field("fail", description="a column or JSON value that should be text and is not")
+    on_unreadable: OnBad = Field(
+        "fail", description="a file or row group that is damaged, truncated, or in another format"
+    )
+    max_document_bytes: int | None = Field(
+        None, gt=0, description="the longest document that is not too long, in bytes of UTF-8"
+    )
+    on_long_document: OnBad = Field("fail", description="a document longer than max_document_bytes")
+    max_bad_documents: int | None = Field(None, ge=0, description="stop if more documents than this are in quarantine")
     max_bad_share: float | None = Field(
-        None, ge=0, le=1, description="fail when a larger share of all documents is in quarantine"
+        None, ge=0, le=1, description="stop if a larger share of all documents than this is in quarantine"
     )
     deduplicate: Annotated[Literal["off", "exact"], BeforeValidator(_spell_off)] = Field(
         "off",
-        description="exact: of documents that are equal once the tokenizer has normalised them, the first alone stays",
+        description="exact: keep only the first of all documents that are equal after the tokenizer's normalization",
     )
     weights: tuple[Annotated[float, Field(gt=0)], ...] = Field(
-        (), description="for each of files, how often its documents occur: 2.3 is twice, and 3 of 10 once more"
+        (), description="how often the documents of each entry of files occur; 2.3: all twice, and 3 in 10 a third time"
     )
-    weight_seed: int = Field(0, ge=0, description="of the draw which documents occur once more")
+    weight_seed: int = Field(0, ge=0, description="seed of the choice of the documents that occur once more")
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that decide which documents there are and what they hold: all but the limits."""
+        """The settings that decide which documents are read and what they contain: all except the limits."""
         return self.model_dump(mode="json", exclude={"max_bad_documents", "max_bad_share"})
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.on_long_document == "quarantine" and self.max_document_bytes is None:
-            raise ValueError("on_long_document is quarantine, but max_document_bytes is missing; say what is too long")
+            raise ValueError("on_long_document is quarantine, but max_document_bytes is missing; set it")
         if self.weights and len(self.weights) != len(self.files):
             raise ValueError(
-                f"weights has {len(self.weights)} numbers and files has {len(self.files)} entries; give one for each"
+                f"weights has {len(self.weights)} numbers and files has {len(self.files)} entries; "
+                "give one weight for each entry"
             )
         if len(set(self.files)) < len(self.files) and self.weights:
-            raise ValueError(f"files {list(self.files)} names one entry twice, and weights go by entry; name it once")
+            raise ValueError(
+                f"files {list(self.files)} names an entry twice, but each entry has its own weight; name it once"
+            )
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
         return self

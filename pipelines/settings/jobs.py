@@ -133,8 +133,8 @@ class SweepJob:
             raise ValueError(f"the section {missing!r} is missing; a sweep needs tokenizer: and sweep:")
         given, means = ("num_merges", "num_merges") if sweep.num_merges else ("vocab_sizes", "vocab_size")
         try:
-            tokenizer.resized(**{means: sweep.sizes[0]})  # Otherwise the smallest size would fail after training.
-            largest = tokenizer.resized(**{means: sweep.sizes[-1]})
+            tokenizer.resize(**{means: sweep.sizes[0]})  # Otherwise the smallest size would fail after training.
+            largest = tokenizer.resize(**{means: sweep.sizes[-1]})
         except ValueError as error:
             raise ValueError(f"sweep.{given}: {error}") from error
         output = files.join(sweep.output, SWEEP_TOKENIZER_FOLDER)

@@ -12,7 +12,7 @@ from pipelines.settings.train import Train
 
 
 class Project(BaseSettings):
-    """One corpus project: the corpus, its tokenizer, both jobs, and how large the vocabulary should be."""
+    """One corpus project: the corpus, its tokenizer, and what each job does with them."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -34,7 +34,7 @@ class Project(BaseSettings):
 
     @property
     def outputs(self) -> dict[str, str]:
-        """Setting -> folder of each output that must be apart from the others and from the corpus."""
+        """The setting and folder of each output; they must differ from each other and not contain the corpus."""
         sections = {"train": self.train, "shards": self.shards, "sweep": self.sweep}
         return {f"{name}.output": section.output for name, section in sections.items() if section}
 
@@ -47,4 +47,5 @@ class Project(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Lets the environment win over the file, whose settings arrive as arguments."""
         return env_settings, init_settings

@@ -6,15 +6,15 @@ from pipelines.settings.section import OutputFolder, Section
 
 
 class Report(Section):
-    """The report: where it goes, and what it shows beside the tokenizer itself."""
+    """The report: where to write it, and what it shows besides the tokenizer itself."""
 
     output: OutputFolder = Field(description="the folder of report.html, report.json and the CSV files")
     tokenizer: str | None = Field(None, description="a tokenizer's folder or tokenizer.json; train.output if left out")
     words: tuple[str, ...] = Field(
-        (), description="words to show in pieces as merges grow; of the sweep, or of the vocabulary, if left out"
+        (), description="words to show split into tokens; if left out, words of the sweep or of the vocabulary"
     )
     samples: tuple[str, ...] = Field(
-        (), description="texts to show in tokens; the start of some documents of the corpus if left out"
+        (), description="texts to show split into tokens; if left out, the start of some documents of the corpus"
     )
     sweep: str | None = Field(None, description="the JSON file of a sweep over vocabulary sizes")
     audit: str | None = Field(None, description="the JSON file of an audit of the tokens")

@@ -15,15 +15,15 @@ def count_cores() -> int:
 
 
 class Run(Section):
-    """How jobs run; nothing here changes a byte of any output."""
+    """How jobs run. Nothing here changes a byte of any output."""
 
-    workers: int = Field(0, ge=0, description="processes of the local runner; 0: as many as there are cores")
+    workers: int = Field(0, ge=0, description="processes of the local runner; 0: one per core")
     overwrite: bool = Field(False, description="replace another run's output in the same folder")
     progress: bool = Field(True, description="show progress bars")
     lock_seconds: float = Field(
-        120, gt=0, description="a run on another machine without a sign of life for so many seconds is dead"
+        120, gt=0, description="a run on another machine that does not renew its lock for this many seconds is dead"
     )
-    metrics: str | None = Field(None, description="a file, *.prom, for metrics of the run in Prometheus' text format")
+    metrics: str | None = Field(None, description="a file (*.prom) for metrics of the run in Prometheus' text format")
 
     @property
     def num_workers(self) -> int:

@@ -22,7 +22,7 @@ Paths = Annotated[tuple[str, ...], BeforeValidator(_list_one_path)]
 def _refuse_glob(path: str) -> str:
     if any(mark in path for mark in "*?["):
         raise ValueError(
-            f"{path!r} holds one of * ? [, which Beam's file systems take for a pattern; choose another name"
+            f"{path!r} contains one of * ? [, which Beam's file systems read as a glob; choose another name"
         )
     return path
 

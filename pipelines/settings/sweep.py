@@ -8,24 +8,30 @@ from pipelines.settings.section import OutputFolder, Section
 
 
 class Sweep(Section):
-    """How large the vocabulary should be: which sizes are compared, on which text, and by what."""
+    """Compares vocabulary sizes: which sizes, on which text, and by which measures."""
 
     output: OutputFolder = Field(description="the folder for the results and the largest tokenizer")
     vocab_sizes: tuple[Annotated[int, Field(gt=0)], ...] = Field(
-        (), description="vocabulary sizes, from the smallest; this or num_merges"
+        (), description="vocabulary sizes in rising order; give this or num_merges"
     )
     num_merges: tuple[Annotated[int, Field(ge=0)], ...] = Field(
-        (), description="numbers of merges, from the smallest; this or vocab_sizes"
+        (), description="numbers of merges in rising order; give this or vocab_sizes"
     )
-    sample_bytes: int = Field(64 << 20, gt=0, description="text to measure on, in bytes, about, evenly spread")
+    sample_bytes: int = Field(
+        64 << 20, gt=0, description="about how many bytes of text to measure on, spread evenly over the corpus"
+    )
     positives: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="words that should be one token")
-    negatives: tuple[Annotated[str, Field(min_length=1)], ...] = Field((), description="words that should be in pieces")
+    negatives: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (), description="words that should be several tokens"
+    )
     language_column: str | None = Field(None, description="the column of the corpus that names a document's language")
     reference_language: str | None = Field(None, description="the language that parity compares the others with")
-    rare_count: int = Field(10, ge=1, description="a token that the sample uses less often is rare")
-    hidden_size: int = Field(4096, gt=0, description="numbers in the model's hidden state")
-    model_parameters: int = Field(7_000_000_000, gt=0, description="parameters of the model, with its vocabulary's")
-    tied: bool = Field(False, description="the embedding and the output layer of the model are one matrix")
+    rare_count: int = Field(10, ge=1, description="a token that the sample uses less often than this is rare")
+    hidden_size: int = Field(4096, gt=0, description="size of the model's hidden state")
+    model_parameters: int = Field(
+        7_000_000_000, gt=0, description="parameters of the model, including those of its vocabulary"
+    )
+    tied: bool = Field(False, description="whether the model's embedding and output layer share one matrix")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -34,14 +40,14 @@ class Sweep(Section):
                 f"vocab_sizes is {list(self.vocab_sizes)} and num_merges is {list(self.num_merges)}; give exactly one"
             )
         if list(self.sizes) != sorted(set(self.sizes)):
-            raise ValueError(f"the sizes {list(self.sizes)} must rise from each to the next")
+            raise ValueError(f"the sizes {list(self.sizes)} must be in rising order, without repetition")
         for name, words in (("positives", self.positives), ("negatives", self.negatives)):
             twice = [word for index, word in enumerate(words) if word in words[:index]]
             if twice:
                 raise ValueError(f"{name} names {twice[0]!r} twice")
         both = [word for word in self.positives if word in self.negatives]
         if both:
-            raise ValueError(f"{both[0]!r} is among the positives and the negatives; it can be one only")
+            raise ValueError(f"{both[0]!r} is in both positives and negatives; remove it from one of them")
         if self.reference_language is not None and self.language_column is None:
             raise ValueError(
                 f"reference_language is {self.reference_language!r}, but language_column is missing; name the column"

@@ -1,4 +1,4 @@
-"""The section `tokenizer`: what the tokenizer is."""
+"""The section `tokenizer`: which tokenizer to learn."""
 
 import dataclasses
 from typing import Self
@@ -13,26 +13,38 @@ from pipelines.settings.section import Section
 
 
 class TokenizerSettings(Section):
-    """What the tokenizer is. `Tokenizer.train` takes the same settings and describes them."""
+    """Says which tokenizer to learn. `Tokenizer.train` takes the same settings and describes them."""
 
-    kind: Kind = Field("byte", description="what base symbols are: the 256 bytes, or the corpus's characters")
-    pattern: str | None = Field(None, description="a named pattern or a regular expression; gpt2 for kind byte")
-    vocab_size: int | None = Field(None, gt=0, description="base symbols, merges and special tokens together")
-    num_merges: int | None = Field(None, ge=0, description="merges to learn, in place of vocab_size")
-    ties: Ties | None = Field(None, description="which of several equally frequent pairs is merged first")
-    min_frequency: int = Field(1, ge=1, description="a pair that occurs less often is not merged")
-    max_token_length: int | None = Field(None, ge=1, description="longest token, in bytes or characters")
+    kind: Kind = Field("byte", description="the base symbols: the 256 bytes, or the characters of the corpus")
+    pattern: str | None = Field(
+        None, description="a named pattern or a regular expression; if left out, gpt2 for kind byte"
+    )
+    vocab_size: int | None = Field(
+        None, gt=0, description="size of the vocabulary: base symbols, merges and special tokens together"
+    )
+    num_merges: int | None = Field(None, ge=0, description="how many merges to learn, instead of vocab_size")
+    ties: Ties | None = Field(None, description="which of several equally frequent pairs to merge first")
+    min_frequency: int = Field(1, ge=1, description="do not merge pairs that occur less often than this")
+    max_token_length: int | None = Field(
+        None, ge=1, description="the longest token, in bytes (kind byte) or characters (kind char)"
+    )
     limit_alphabet: int | None = Field(None, ge=1, description="how many different characters to keep (kind char)")
-    whole_characters: bool = Field(False, description="no merge joins part of a character with more (kind byte)")
-    unicode: Normalization = Field("none", description="Unicode normalisation of the text")
-    lowercase: bool = Field(False, description="put the text in lower case")
+    whole_characters: bool = Field(
+        False, description="never merge part of a character with bytes of another character (kind byte)"
+    )
+    unicode: Normalization = Field("none", description="Unicode normalization of the text")
+    lowercase: bool = Field(False, description="convert the text to lower case")
     end_of_word: str = Field("</w>", min_length=1, description="how the end-of-word marker is written (kind char)")
-    end_of_word_placement: Placement = Field("apart", description="marker apart, or glued to the last character")
+    end_of_word_placement: Placement = Field(
+        "apart", description="the marker is a symbol of its own, or glued to the last character"
+    )
     special_tokens: dict[str, str | list[str]] = Field(
         {}, description="role (bos, eos, unk, pad, sep, cls, mask, additional) to spelling, in the order of the ids"
     )
-    special_ids: SpecialIds = Field("last", description="special tokens have the first or the last ids")
-    vocab_order: VocabOrder = Field("merges", description="ids as merges were learned, sorted, or as gpt2")
+    special_ids: SpecialIds = Field("last", description="whether special tokens get the first or the last ids")
+    vocab_order: VocabOrder = Field(
+        "merges", description="order of the ids: as the merges were learned, sorted, or as gpt2 does"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -47,10 +59,12 @@ class TokenizerSettings(Section):
                 )
             only_char = {"limit_alphabet", "end_of_word", "end_of_word_placement"} & self.model_fields_set
             if only_char:
-                raise ValueError(f"{sorted(only_char)[0]} is for kind char, and kind is byte; remove one of the two")
+                raise ValueError(
+                    f"{sorted(only_char)[0]} applies only to kind char, but kind is byte; remove one of the two"
+                )
         elif self.whole_characters or self.vocab_order == "gpt2":
             name = "whole_characters" if self.whole_characters else "vocab_order: gpt2"
-            raise ValueError(f"{name} is for kind byte, and kind is char; remove one of the two")
+            raise ValueError(f"{name} applies only to kind byte, but kind is char; remove one of the two")
         return self
 
     @property
@@ -58,8 +72,16 @@ class TokenizerSettings(Section):
         """The settings of learning merges, which are fields of this class with the same names."""
         return MergeSettings(**{field.name: getattr(self, field.name) for field in dataclasses.fields(MergeSettings)})
 
-    def resized(self, *, vocab_size: int | None = None, num_merges: int | None = None) -> Self:
-        """Returns the same settings for another size, given one way; raises ValueError where they do not allow it."""
+    def resize(self, *, vocab_size: int | None = None, num_merges: int | None = None) -> Self:
+        """Returns the same settings with another size.
+
+        Args:
+            vocab_size: the new vocabulary size, or None.
+            num_merges: the new number of merges, or None; give exactly one of the two.
+
+        Raises:
+            ValueError: the other settings do not allow this size.
+        """
         size = {"vocab_size": vocab_size, "num_merges": num_merges}
         try:
             return type(self)(**{**self.model_dump(exclude_unset=True), **size})
@@ -73,4 +95,4 @@ class TokenizerSettings(Section):
 
 
 LEARNING_SETTINGS = {"vocab_size", "num_merges", "ties", "min_frequency", "max_token_length", "whole_characters"}
-"""The settings of a tokenizer that say how merges are learned, and not what its files hold."""
+"""The settings that decide how merges are learned, and that are not stored in the tokenizer's files."""

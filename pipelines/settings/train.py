@@ -8,16 +8,20 @@ from pipelines.storage.output_files import WORD_COUNTS_FOLDER
 
 
 class Train(Section):
-    """Job 1: where the tokenizer goes, and how it is learned."""
+    """Job 1: where to write the tokenizer, and how to learn it."""
 
     output: OutputFolder = Field(description="the tokenizer's folder")
-    from_counts: str | None = Field(None, description="a folder of word counts to train from; the corpus is not read")
-    start_from: str | None = Field(
-        None, description="a tokenizer of kind byte to go on from: its ids stay, vocab_size counts them too"
+    from_counts: str | None = Field(
+        None, description="a folder of word counts to train from, instead of reading the corpus"
     )
-    min_count: int = Field(1, ge=1, description="words that occur less often are left out of the merge loop")
-    num_partitions: int = Field(16, ge=1, le=10_000, description="files that the word counts are kept in")
-    checkpoint_seconds: float = Field(30, gt=0, description="how often the merges so far are kept")
+    start_from: str | None = Field(
+        None, description="a tokenizer of kind byte to continue from: it keeps its ids, and vocab_size includes them"
+    )
+    min_count: int = Field(1, ge=1, description="ignore words that occur less often than this when learning merges")
+    num_partitions: int = Field(16, ge=1, le=10_000, description="how many files to keep the word counts in")
+    checkpoint_seconds: float = Field(
+        30, gt=0, description="seconds between two checkpoints of the merges learned so far"
+    )
 
     @property
     def kept_counts(self) -> str:

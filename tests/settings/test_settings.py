@@ -64,7 +64,10 @@ def test_one_file_may_be_written_without_a_list(tmp_path: Path) -> None:
     ("sections", "message"),
     [
         ({"tokeniser": {}}, "tokeniser: no such setting; did you mean tokenizer?"),
-        ({"zzz": 1}, "zzz: no such setting; there are corpus, tokenizer, train, shards, sweep, report, run"),
+        (
+            {"zzz": 1},
+            "zzz: no such setting; the settings here are corpus, tokenizer, train, shards, sweep, report, run",
+        ),
         (
             {"tokenizer": {"vocabsize": 300, "num_merges": 1}},
             "tokenizer.vocabsize: no such setting; did you mean vocab_size?",
@@ -72,7 +75,7 @@ def test_one_file_may_be_written_without_a_list(tmp_path: Path) -> None:
         ({"shards": {"output": "o", "carries": ["x"]}}, "shards.carries: no such setting; did you mean carry?"),
         (
             {"run": {"zzz": 2}},
-            "run.zzz: no such setting; there are workers, overwrite, progress, lock_seconds, metrics",
+            "run.zzz: no such setting; the settings here are workers, overwrite, progress, lock_seconds, metrics",
         ),
     ],
 )
@@ -161,23 +164,23 @@ ONE_SIZE = (
         ),
         (
             {"num_merges": 1, "limit_alphabet": 5},
-            "limit_alphabet is for kind char, and kind is byte; remove one of the two",
+            "limit_alphabet applies only to kind char, but kind is byte; remove one of the two",
         ),
         (
             {"num_merges": 1, "end_of_word": "</w>"},
-            "end_of_word is for kind char, and kind is byte; remove one of the two",
+            "end_of_word applies only to kind char, but kind is byte; remove one of the two",
         ),
         (
             {"num_merges": 1, "end_of_word_placement": "glued"},
-            "end_of_word_placement is for kind char, and kind is byte; remove one of the two",
+            "end_of_word_placement applies only to kind char, but kind is byte; remove one of the two",
         ),
         (
             {"kind": "char", "num_merges": 1, "whole_characters": True},
-            "whole_characters is for kind byte, and kind is char; remove one of the two",
+            "whole_characters applies only to kind byte, but kind is char; remove one of the two",
         ),
         (
             {"kind": "char", "num_merges": 1, "vocab_order": "gpt2"},
-            "vocab_order: gpt2 is for kind byte, and kind is char; remove one of the two",
+            "vocab_order: gpt2 applies only to kind byte, but kind is char; remove one of the two",
         ),
         (
             {"vocab_size": 257, "special_tokens": {"eos": "<a>", "pad": "<b>", "unk": "<a>"}},
@@ -234,22 +237,25 @@ def test_the_smallest_vocabulary_holds_bytes_and_special_tokens(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("shards", "message"),
     [
-        ({"bucket_lengths": [8, 4]}, "bucket_lengths [8, 4] must rise from each to the next"),
-        ({"bucket_lengths": [4, 4]}, "bucket_lengths [4, 4] must rise from each to the next"),
+        ({"bucket_lengths": [8, 4]}, "bucket_lengths [8, 4] must be in rising order, without repetition"),
+        ({"bucket_lengths": [4, 4]}, "bucket_lengths [4, 4] must be in rising order, without repetition"),
         (
             {"overlap": 2, "on_overflow": "truncate"},
-            "overlap is 2, which is for on_overflow: split, not truncate",
+            "overlap is 2, which applies only to on_overflow: split, not truncate",
         ),
-        ({"overlap": 2, "on_overflow": "drop"}, "overlap is 2, which is for on_overflow: split, not drop"),
+        ({"overlap": 2, "on_overflow": "drop"}, "overlap is 2, which applies only to on_overflow: split, not drop"),
         (
             {"overlap": 8, "bucket_lengths": [4, 8]},
             "overlap is 8; it must be less than the longest row, 8",
         ),
         (
             {"carry": ["lang", "labels"]},
-            "carry names 'labels', which is a column of the shards themselves; rename it first",
+            "carry names 'labels', which the shards use for a column of their own; rename it first",
         ),
-        ({"carry": ["bucket"]}, "carry names 'bucket', which is a column of the shards themselves; rename it first"),
+        (
+            {"carry": ["bucket"]},
+            "carry names 'bucket', which the shards use for a column of their own; rename it first",
+        ),
     ],
 )
 def test_shard_settings_that_contradict_each_other_are_refused(
@@ -303,7 +309,7 @@ def test_overrides_are_checked_like_the_file(tmp_path: Path, monkeypatch: pytest
     ("override", "message"),
     [
         ("--tokenizer.num_merge=5", r"tokenizer\.num_merge: no such setting; did you mean num_merges\?"),
-        ("--files=a", "files: no such setting; there are corpus, tokenizer"),
+        ("--files=a", "files: no such setting; the settings here are corpus, tokenizer"),
         ("stray", "unrecognized arguments: stray"),
     ],
 )
@@ -314,7 +320,7 @@ def test_an_unknown_argument_is_refused(tmp_path: Path, override: str, message: 
 
 @pytest.mark.parametrize("section", ["train", "shards", "sweep"])
 def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path, section: str) -> None:
-    with pytest.raises(ValueError, match=rf"{section}\.output: 'out\[1\]' holds one of \* \? \["):
+    with pytest.raises(ValueError, match=rf"{section}\.output: 'out\[1\]' contains one of \* \? \["):
         load_project(settings_file(tmp_path), [f"--{section}.output=out[1]"])
 
 
@@ -326,11 +332,11 @@ def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path,
             b"corpus: {files: \xff}",
             r"project\.yaml is not UTF-8 text: 'utf-8' codec can't decode byte 0xff in position 16",
         ),
-        (b"", r"project\.yaml holds no settings; start from one of the files in configs/"),
-        (b"# nothing but this\n", r"project\.yaml holds no settings"),
-        (b"- corpus", r"project\.yaml holds no settings"),
-        (b"corpus", r"project\.yaml holds no settings"),
-        (b"1: 2", r"project\.yaml: 1 setting to correct\n  1: no such setting; there are corpus, "),
+        (b"", r"project\.yaml contains no settings; start from one of the files in configs/"),
+        (b"# nothing but this\n", r"project\.yaml contains no settings"),
+        (b"- corpus", r"project\.yaml contains no settings"),
+        (b"corpus", r"project\.yaml contains no settings"),
+        (b"1: 2", r"project\.yaml: 1 setting to correct\n  1: no such setting; the settings here are corpus, "),
     ],
 )
 def test_a_file_that_holds_no_settings_is_named(tmp_path: Path, content: bytes, message: str) -> None:
@@ -400,13 +406,13 @@ def test_tokenizing_needs_a_folder_and_a_tokenizer_which_may_be_the_one_that_is_
     [
         ({}, "vocab_sizes is [] and num_merges is []; give exactly one"),
         ({"vocab_sizes": [300], "num_merges": [1]}, "vocab_sizes is [300] and num_merges is [1]; give exactly one"),
-        ({"vocab_sizes": [400, 300]}, "the sizes [400, 300] must rise from each to the next"),
-        ({"num_merges": [3, 3]}, "the sizes [3, 3] must rise from each to the next"),
+        ({"vocab_sizes": [400, 300]}, "the sizes [400, 300] must be in rising order, without repetition"),
+        ({"num_merges": [3, 3]}, "the sizes [3, 3] must be in rising order, without repetition"),
         ({"num_merges": [3], "positives": ["a", "b", "a"]}, "positives names 'a' twice"),
         ({"num_merges": [3], "negatives": ["a", "a"]}, "negatives names 'a' twice"),
         (
             {"num_merges": [3], "positives": ["a", "b"], "negatives": ["b"]},
-            "'b' is among the positives and the negatives; it can be one only",
+            "'b' is in both positives and negatives; remove it from one of them",
         ),
         (
             {"num_merges": [3], "reference_language": "en"},
@@ -529,7 +535,7 @@ def test_what_should_be_a_list_is_asked_for_as_one(tmp_path: Path) -> None:
         (
             "TOKENMILL_SHARDS__BUCKET_LENGTHS",
             "4,8",
-            "'4,8' is not JSON; write a list as [8, 16], with texts in double quotes",
+            "'4,8' is not JSON; write a list as [8, 16], with strings in double quotes",
         ),
         ("TOKENMILL_SHARD__LABELS", "true", "shard: no such setting; did you mean shards?"),
     ],

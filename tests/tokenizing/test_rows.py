@@ -436,8 +436,14 @@ def test_a_file_of_two_weights_is_refused(two_sources: Path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "message"),
     [
-        ({"files": ("a", "b"), "weights": (1,)}, "weights has 1 numbers and files has 2 entries; give one for each"),
-        ({"files": ("a", "a"), "weights": (1, 2)}, "names one entry twice, and weights go by entry; name it once"),
+        (
+            {"files": ("a", "b"), "weights": (1,)},
+            "weights has 1 numbers and files has 2 entries; give one weight for each entry",
+        ),
+        (
+            {"files": ("a", "a"), "weights": (1, 2)},
+            "names an entry twice, but each entry has its own weight; name it once",
+        ),
         ({"files": ("a",), "weights": (0,)}, "Input should be greater than 0"),
     ],
 )
@@ -472,7 +478,7 @@ def test_job_1_counts_words_of_the_same_mix(two_sources: Path, tokenizer: Path, 
 @pytest.mark.parametrize(
     ("shards", "message"),
     [
-        ({"row_length": 8}, "row_length is 8, which is for layout: packed, not padded"),
+        ({"row_length": 8}, "row_length is 8, which applies only to layout: packed, not padded"),
         (
             {"layout": "packed", "buckets": CHOICE},
             "buckets is for layout: padded, and layout is packed; give row_length",
@@ -482,7 +488,10 @@ def test_job_1_counts_words_of_the_same_mix(two_sources: Path, tokenizer: Path, 
             {"layout": "packed", "row_length": 8, "bucket_lengths": (4, 8)},
             "bucket_lengths and row_length are both given; remove one",
         ),
-        ({"buckets": {"max_length": 20, "multiple_of": 8}}, "max_length is 20, which is no multiple of multiple_of, 8"),
+        (
+            {"buckets": {"max_length": 20, "multiple_of": 8}},
+            "max_length is 20, which is not a multiple of multiple_of, 8",
+        ),
         ({"buckets": CHOICE, "overlap": 64}, "overlap is 64; it must be less than the longest row, 64"),
         ({"layout": "packed", "row_length": 8, "overlap": 8}, "overlap is 8; it must be less than the longest row, 8"),
         ({"carry": ("segment_ids",)}, "carry names 'segment_ids', which is a column of the shards themselves"),
