@@ -488,7 +488,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = False, errors: str = "replace") -> str:
         """Returns the text of ids.
 
-        For kind `byte` this is the encoded text after normalization. For kind `char` one blank is put between words,
+        For kind `byte` this is the encoded text after normalization. For kind `char` words are joined by one space,
         whatever white space was there.
 
         Args:
@@ -563,7 +563,7 @@ class Tokenizer:
         """
         if self.alphabet.kind != "byte":
             raise ValueError(
-                "ids of kind char cannot be decoded one by one, because a word is followed by a blank only if another "
+                "ids of kind char cannot be decoded one by one, because a word is followed by a space only if another "
                 "word comes after it; collect the ids and use decode"
             )
         return StreamDecoder(lambda id_: self.decode_bytes([id_], skip_special_tokens=skip_special_tokens), errors)

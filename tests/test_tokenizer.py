@@ -1,4 +1,4 @@
-"""The tokenizer: ids against a slow, obvious encoder, decoding, batches, special tokens, and its files."""
+"""The tokenizer: decoding, batches, special tokens, the order of ids, and its files."""
 
 import json
 import os
@@ -24,7 +24,7 @@ TEXTS = [
 ]
 SPECIAL = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "additional": ["<a>", "<b>"]}
 
-# Few letters, so that runs and overlaps are common; the marker's spelling may stand in a text.
+# Few letters, so that runs and overlaps are common; a text may also contain the marker's spelling.
 words = st.one_of(
     st.text(alphabet="aab<", min_size=1, max_size=9), st.text(alphabet="aaabcé</w>的𝄞", min_size=1, max_size=12)
 )
@@ -36,7 +36,7 @@ words = st.one_of(
 @pytest.mark.parametrize("pattern", ["gpt2", "whitespace", r"\p{L}+", "(a)|b*"])
 @given(text=st.text())
 @settings(max_examples=100, deadline=None)
-def test_bytes_come_back_exactly(pattern: str, text: str) -> None:
+def test_decoding_returns_exactly_the_encoded_bytes(pattern: str, text: str) -> None:
     tokenizer = BYTE_TOKENIZERS.setdefault(pattern, Tokenizer.train(TEXTS, pattern=pattern, num_merges=60))
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
@@ -49,20 +49,20 @@ BYTE_TOKENIZERS: dict[str, Tokenizer] = {}
 @pytest.mark.parametrize("placement", ["apart", "glued"])
 @given(text=st.lists(st.sampled_from([*"abé的</w>_", " ", "\n", "\u3000", "\x85", "</w>"]), max_size=20).map("".join))
 @settings(max_examples=200, deadline=None)
-def test_characters_come_back_with_one_blank_between_words(placement: Any, text: str) -> None:
+def test_kind_char_decodes_to_words_with_one_space_between(placement: Any, text: str) -> None:
     corpus = ["abé的</w>_</w>ab" * 2, " ".join("abé的</w>_")]
     tokenizer = Tokenizer.train(corpus, kind="char", num_merges=12, end_of_word_placement=placement)
     assert tokenizer.decode(tokenizer.encode(text)) == " ".join(text.split())
 
 
-def test_normalized_text_comes_back_normalized() -> None:
+def test_decoding_returns_normalized_text() -> None:
     text = "ＡE\u0301 ﬁx"
     for kind in ("byte", "char"):
         tokenizer = Tokenizer.train([text], kind=kind, num_merges=3, unicode="NFKC", lowercase=True)
         assert tokenizer.decode(tokenizer.encode(text)) == "aé fix"
 
 
-def test_ids_cut_inside_a_character_follow_errors() -> None:
+def test_ids_that_end_inside_a_character_follow_errors() -> None:
     tokenizer = Tokenizer.train(["a"], num_merges=0)
     ids = tokenizer.encode("a的")[:3]
     assert tokenizer.decode_bytes(ids) == b"a\xe7\x9a"
@@ -73,7 +73,7 @@ def test_ids_cut_inside_a_character_follow_errors() -> None:
 
 
 @pytest.mark.parametrize("id_", [258, -1, 2**40])
-def test_an_id_that_is_not_there_is_named(id_: int) -> None:
+def test_an_id_outside_the_vocabulary_is_refused(id_: int) -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)
     message = f"^the id {id_} is not in this vocabulary, whose ids are 0 to 257$"
     for read in (tokenizer.decode, tokenizer.decode_bytes, tokenizer.tokens):
@@ -115,7 +115,7 @@ def test_a_batch_equals_its_rows(string_type: pa.DataType) -> None:
     assert rows(batch) == expected
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_their_row() -> None:
+def test_a_text_that_is_not_utf8_is_refused_and_its_row_named() -> None:
     raw = pa.array([b"fine", b"a\xffb", b"\xf8\xbf\xbf\xbf"])
     texts = pa.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
     tokenizer = Tokenizer.train(TEXTS, num_merges=5)
@@ -127,7 +127,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_row() -> None:
         count_words(texts.slice(2))
 
 
-def test_batches_of_nothing() -> None:
+def test_empty_batches_and_empty_texts() -> None:
     tokenizer = Tokenizer.train(TEXTS, num_merges=5)
     assert rows(tokenizer.encode_batch(pa.array([], pa.string()))) == []
     assert rows(tokenizer.encode_batch(pa.chunked_array([], pa.string()))) == []
@@ -162,7 +162,7 @@ def test_the_spelling_of_a_special_token_in_a_text_is_plain_text(kind: Any, plac
         assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
-def test_an_unknown_character_is_the_unk_token() -> None:
+def test_an_unknown_character_becomes_the_unk_token() -> None:
     for placement in ("apart", "glued"):
         tokenizer = Tokenizer.train(
             ["ab ba"],
@@ -177,9 +177,9 @@ def test_an_unknown_character_is_the_unk_token() -> None:
         assert tokenizer.tokenize("a的b")[:2] == ["a", "的"]
 
 
-def test_an_unknown_character_without_an_unk_token_is_named() -> None:
+def test_an_unknown_character_is_refused_without_an_unk_token() -> None:
     tokenizer = Tokenizer.train(["ab ba"], kind="char", num_merges=0)
-    for _ in range(2):  # Not remembered as something else.
+    for _ in range(2):  # The word cache does not hide it the second time.
         with pytest.raises(ValueError, match=r"^the character '的' \(U\+7684\) is not in .*there is no unk token"):
             tokenizer.encode("ab a的b")
     with pytest.raises(ValueError, match=r"the character '𝄞' \(U\+1D11E\)"):
@@ -226,7 +226,7 @@ def test_special_tokens_may_share_a_spelling() -> None:
         ({"eos": "a"}, "special token b'a' is also a base symbol"),
     ],
 )
-def test_special_tokens_that_cannot_be_are_refused(special_tokens: dict[str, Any], message: str) -> None:
+def test_invalid_special_tokens_are_refused(special_tokens: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Tokenizer.train(["ab"], num_merges=1, special_tokens=special_tokens)
 
@@ -299,7 +299,7 @@ def test_ids_of_characters_follow_the_order(
         ({"kind": "char", "end_of_word_placement": "in"}, "end_of_word_placement is 'in'; it is one of apart, glued"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Tokenizer.train(["ab"], num_merges=1, **arguments)
 
@@ -314,7 +314,7 @@ def encode_or_error(tokenizer: Tokenizer, text: str) -> list[int] | str:
         return str(error)
 
 
-def assert_comes_back(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
+def assert_same_after_loading(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
     tokenizer.save(folder)
     loaded = Tokenizer.load(folder)
     assert loaded.fingerprint == tokenizer.fingerprint
@@ -338,7 +338,7 @@ def assert_comes_back(tokenizer: Tokenizer, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("special_ids", ["first", "last"])
 @pytest.mark.parametrize("vocab_order", ["merges", "sorted", "gpt2"])
 @pytest.mark.parametrize("pattern", [None, "whitespace", r" ?\p{L}+|\p{N}{1,3}"])
-def test_byte_tokenizers_come_back_from_their_files(
+def test_byte_tokenizers_are_the_same_after_loading(
     pattern: str | None, vocab_order: Any, special_ids: Any, normalizer: tuple[Any, bool], tmp_path: Path
 ) -> None:
     tokenizer = Tokenizer.train(
@@ -351,7 +351,7 @@ def test_byte_tokenizers_come_back_from_their_files(
         unicode=normalizer[0],
         lowercase=normalizer[1],
     )
-    assert assert_comes_back(tokenizer, tmp_path)["version"] == "1.0"
+    assert assert_same_after_loading(tokenizer, tmp_path)["version"] == "1.0"
 
 
 @pytest.mark.parametrize("normalizer", [("none", False), ("NFC", False), ("none", True), ("NFKD", True)])
@@ -359,7 +359,7 @@ def test_byte_tokenizers_come_back_from_their_files(
 @pytest.mark.parametrize("vocab_order", ["merges", "sorted"])
 @pytest.mark.parametrize("placement", ["apart", "glued"])
 @pytest.mark.parametrize("special", [{}, {"eos": "</s>"}, SPECIAL])
-def test_char_tokenizers_come_back_from_their_files(
+def test_char_tokenizers_are_the_same_after_loading(
     special: dict[str, Any],
     placement: Any,
     vocab_order: Any,
@@ -380,7 +380,7 @@ def test_char_tokenizers_come_back_from_their_files(
             unicode=normalizer[0],
             lowercase=normalizer[1],
         )
-        assert_comes_back(tokenizer, tmp_path / f"{num_merges}-{len(end_of_word)}")
+        assert_same_after_loading(tokenizer, tmp_path / f"{num_merges}-{len(end_of_word)}")
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
@@ -390,7 +390,7 @@ def test_char_tokenizers_come_back_from_their_files(
     num_merges=st.integers(0, 20),
 )
 @settings(max_examples=100, deadline=None)
-def test_any_char_tokenizer_comes_back_from_its_files(
+def test_any_char_tokenizer_is_the_same_after_loading(
     placement: Any, corpus: list[str], end_of_word: str, num_merges: int
 ) -> None:
     tokenizer = Tokenizer.train(
@@ -409,16 +409,16 @@ def test_any_char_tokenizer_comes_back_from_its_files(
     assert loaded.merges.tolist() == tokenizer.merges.tolist()
 
 
-def test_a_pattern_that_is_gpt2_written_out_comes_back(tmp_path: Path) -> None:
+def test_the_gpt2_pattern_may_be_given_as_an_expression(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(TEXTS, num_merges=5, pattern=PATTERNS["gpt2"][0])
     tokenizer.save(tmp_path)
     assert Tokenizer.load(tmp_path).fingerprint == tokenizer.fingerprint
 
 
-def test_a_special_token_written_like_a_byte_token_comes_back(tmp_path: Path) -> None:
+def test_a_special_token_spelled_like_a_byte_token_is_saved_in_our_own_layout(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["a the the the"], num_merges=3, special_tokens={"eos": "Ġthe", "pad": "Ā"})
     assert b" the" in tokenizer.token_bytes()
-    content = assert_comes_back(tokenizer, tmp_path)
+    content = assert_same_after_loading(tokenizer, tmp_path)
     assert content["version"] == "tokenmill 1"
     assert content["reason"].endswith("two different tokens are both written 'Ā'")
 
@@ -562,7 +562,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (["model", "vocab"], [1, 2], "this is not a tokenizer file"),
     ],
 )
-def test_what_a_file_asks_for_and_is_not_supported_is_named(path: list[str], value: Any, message: str) -> None:
+def test_unsupported_entries_of_a_file_are_named(path: list[str], value: Any, message: str) -> None:
     text = Tokenizer.train(["abc bc"], num_merges=2, special_tokens={"eos": "</s>"}).files()["tokenizer.json"]
     assert_refused(json.loads(text), path, value, message)
 
@@ -584,7 +584,7 @@ def test_what_a_file_asks_for_and_is_not_supported_is_named(path: list[str], val
         (["tokens"], 7, "this is not a tokenizer file: "),
     ],
 )
-def test_damage_in_a_file_of_our_own_layout_is_named(path: list[str], value: Any, message: str) -> None:
+def test_damaged_entries_of_our_own_layout_are_named(path: list[str], value: Any, message: str) -> None:
     tokenizer = Tokenizer.train(["abc bc"], kind="char", num_merges=2, special_tokens={"eos": "</s>"})
     assert_refused(json.loads(tokenizer.files()["tokenizer.json"]), path, value, message)
 
@@ -608,7 +608,7 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
         Tokenizer.load(tmp_path)
 
 
-def test_a_token_that_is_not_in_gpt2s_characters_is_named() -> None:
+def test_a_token_outside_gpt2s_characters_is_named() -> None:
     content = json.loads(Tokenizer.train(["ab"], num_merges=1).files()["tokenizer.json"])
     content["model"]["vocab"]["a的"] = 257
     with pytest.raises(ValueError, match="the token 'a的' holds '的', which is not one of the 256 characters"):
@@ -623,15 +623,17 @@ def test_a_token_that_is_not_in_gpt2s_characters_is_named() -> None:
         ([[97, 98, 256], [256, 99, 98]], r"merge 1 makes b'b' of b'ab' and b'c'"),
     ],
 )
-def test_merges_of_our_own_layout_that_run_in_circles_are_refused(merges: list[list[int]], message: str) -> None:
-    trained = Tokenizer.train(["ab"], num_merges=1, pattern=r"^\S+|\s+")  # A pattern that only our own layout holds.
+def test_merges_that_do_not_join_their_two_tokens_are_refused(merges: list[list[int]], message: str) -> None:
+    trained = Tokenizer.train(
+        ["ab"], num_merges=1, pattern=r"^\S+|\s+"
+    )  # Hugging Face's layout cannot hold this pattern.
     content = json.loads(trained.files()["tokenizer.json"])
     assert content["version"] == "tokenmill 1"
     with pytest.raises(ValueError, match=message):
         Tokenizer.from_json(json.dumps({**content, "merges": merges}))
 
 
-def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
+def test_roles_keep_their_order_in_files(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["ab"], num_merges=1, special_tokens={"pad": "<pad>", "unk": "<unk>", "bos": "<s>"})
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
@@ -695,12 +697,12 @@ def test_roles_come_back_in_the_order_they_were_given(tmp_path: Path) -> None:
         (lambda t: type(t).from_json("{"), ValueError, "tokenizer.json: this is not JSON: "),
     ],
 )
-def test_what_is_of_another_kind_is_refused_by_name(use: Any, error: type[Exception], message: str) -> None:
+def test_arguments_of_a_wrong_type_or_value_are_refused(use: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         use(Tokenizer.train(["hug pug hug"], vocab_size=258))
 
 
-def test_ids_of_numpy_and_arrow_and_texts_of_numpy_are_taken() -> None:
+def test_numpy_and_arrow_values_are_accepted() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)
     assert tokenizer.encode(np.str_("hug")) == [257]
     assert tokenizer.decode(np.array([104, 256], np.uint16)) == "hug"

@@ -1,4 +1,4 @@
-"""Others' `tokenizer.json` against the Hugging Face library: added tokens, splits, post-processors, whole words."""
+"""Tokenizers of Hugging Face's library: added tokens, splits, post-processors and whole words give the same ids."""
 
 import json
 from itertools import accumulate, pairwise
@@ -27,7 +27,7 @@ TEMPLATE = {
 
 
 def changed(**entries: Any) -> dict[str, Any]:
-    """The small tokenizer with other entries; those of the model as `model_…`."""
+    """Returns the small tokenizer's file with other entries; `model_x=` replaces the entry `x` of `model`."""
     content: dict[str, Any] = json.loads(json.dumps(BASE))
     for key, value in entries.items():
         if key.startswith("model_"):
@@ -63,11 +63,11 @@ flags = st.fixed_dictionaries(
 
 
 def numbered(chosen: dict[str, dict[str, bool]]) -> list[dict[str, Any]]:
-    """Added tokens with the ids that the vocabulary has for them, and the next ones for the others."""
+    """Returns added tokens with their ids in the vocabulary, or the next free ids for those that it does not have."""
     vocab = BASE["model"]["vocab"]
     new = [content for content in chosen if content not in vocab]
     ids = {**vocab, **{content: SIZE + i for i, content in enumerate(new)}}
-    # What the merges make cannot be special: any text could hold its id.
+    # A token that merges make cannot be special, because any text could then get its id.
     return [
         added(content, ids[content], **{**of, "special": of["special"] and content in new})
         for content, of in chosen.items()
@@ -98,7 +98,7 @@ def test_added_tokens_are_found_as_the_library_finds_them(tokens: list[Any], nor
 
 @given(tokens=added_tokens, batch=st.lists(st.one_of(st.none(), texts), max_size=8), start=st.integers(0, 3))
 @settings(max_examples=150, deadline=None)
-def test_a_batch_is_its_texts_one_by_one(tokens: list[Any], batch: list[str | None], start: int) -> None:
+def test_a_batch_has_the_ids_of_its_texts(tokens: list[Any], batch: list[str | None], start: int) -> None:
     ours, _ = both(changed(added_tokens=tokens))
     array = pa.array(batch, pa.string())[start:]
     expected = [None if text is None else ours.encode(text, special="allow") for text in array.to_pylist()]
@@ -179,7 +179,7 @@ def test_white_space_that_two_tokens_take_belongs_to_the_first(
 def test_shared_white_space_is_counted_once_where_normalization_shortens_it() -> None:
     tokens = [added("<a>", SIZE, rstrip=True), added("\u3000\n", SIZE + 1)]
     ours, theirs = both(changed(added_tokens=tokens, normalizer={"type": "NFKC"}))
-    text = "<a>\u3000\n\u3000b"  # <a> takes all white space; the last of it is ordinary text, one blank, once more.
+    text = "<a>\u3000\n\u3000b"  # <a> takes all white space; the last of it is also ordinary text, one space.
     encoded = ours.encode_with_offsets(text, special="allow")
     assert encoded.ids == encode_with_library(theirs, text).ids
     assert ours.tokens(encoded.ids) == [b"<a>", "\u3000\n".encode(), b" ", b"b"]
@@ -235,7 +235,7 @@ def test_texts_are_split_as_the_library_splits_them(steps: list[Any], text: str)
     ],
     ids=lambda processor: processor["type"] if processor else "none",
 )
-def test_post_processors_put_their_ids_around_a_text(processor: Any) -> None:
+def test_post_processors_add_their_ids_before_and_after_a_text(processor: Any) -> None:
     tokens = [added("<a>", SIZE, special=True), added("<b>", SIZE + 1, special=True)]
     ours, theirs = both(changed(added_tokens=tokens, post_processor=processor))
     for text in ("the cat", ""):
@@ -247,7 +247,7 @@ def test_post_processors_put_their_ids_around_a_text(processor: Any) -> None:
 
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
-def test_words_that_are_tokens_come_before_the_merges_where_the_model_says_so(ignore_merges: bool) -> None:
+def test_with_ignore_merges_a_word_that_is_a_token_is_not_merged(ignore_merges: bool) -> None:
     vocab = {**BASE["model"]["vocab"], "Ġwhole": SIZE, "whole": SIZE + 1}  # No merge makes these.
     ours, theirs = both(changed(model_vocab=vocab, model_ignore_merges=ignore_merges))
     for text in ("whole", "a whole", "wholes", " whole whole", "the cat"):
@@ -286,12 +286,12 @@ def test_words_that_are_tokens_come_before_the_merges_where_the_model_says_so(ig
     ],
     ids=lambda value: None if isinstance(value, dict) else value,
 )
-def test_what_cannot_be_honoured_is_refused_by_name(entries: dict[str, Any], message: str) -> None:
+def test_unsupported_entries_are_refused_by_name(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Tokenizer.from_json(json.dumps(changed(**entries)))
 
 
-def test_tokens_that_are_one_once_normalised_are_refused() -> None:
+def test_tokens_that_normalization_makes_equal_are_refused() -> None:
     tokens = [added("Éa", SIZE, normalized=True), added("éa", SIZE + 1, normalized=True)]
     with pytest.raises(ValueError, match="'Éa' and 'éa' are both 'éa' once they are normalized"):
         Tokenizer.from_json(json.dumps(changed(added_tokens=tokens, normalizer={"type": "Lowercase"})))
@@ -304,7 +304,7 @@ def test_a_merge_that_makes_a_special_token_is_refused() -> None:
         Tokenizer.from_json(json.dumps(changed(added_tokens=tokens)))
 
 
-def test_special_spellings_are_refused_and_counted() -> None:
+def test_special_tokens_in_texts_are_refused_or_counted() -> None:
     ours, _ = both(changed(added_tokens=[added("<a>", SIZE, special=True), added("<b>", SIZE + 1)]))
     batch = pa.array(["the", None, "x<a>y<a>", "<b>"])
     with pytest.raises(ValueError, match="text 2 spells the special token '<a>'"):
@@ -317,19 +317,19 @@ def test_special_spellings_are_refused_and_counted() -> None:
 @pytest.mark.parametrize(
     ("tokens", "text"),
     [
-        # The library takes white space twice: for the token before it, and as the start of the next.
+        # The library uses white space twice: for the token before it, and for the next token.
         ([added("<a>", SIZE, rstrip=True), added(" x", SIZE + 1)], "<a> x"),
         ([added("\n\n", SIZE, rstrip=True)], "a\n\n\n\nb"),
-        # A special token that is passed over hides those that it overlaps.
+        # A special token that is read as ordinary text still hides the tokens that it overlaps.
         ([added("<a>b", SIZE, special=True), added("<a>", SIZE + 1)], "<a>b"),
         ([added("<a>", SIZE, special=True), added("a>b", SIZE + 1)], "<a>b"),
-        # One character that is no byte may be special.
+        # A special token may be one character, if that is not one byte.
         ([added("的", SIZE, special=True)], "的a的"),
         ([added("<|", SIZE, special=True), added("zz", SIZE + 1, single_word=True)], "<| zz_ zz"),
     ],
 )
 @pytest.mark.parametrize("ignore_merges", [False, True])
-def test_corners_are_those_of_the_library(tokens: list[Any], text: str, ignore_merges: bool) -> None:
+def test_corner_cases_equal_the_library(tokens: list[Any], text: str, ignore_merges: bool) -> None:
     ours, theirs = both(changed(added_tokens=tokens, model_ignore_merges=ignore_merges))
     written = tokenizers.Tokenizer.from_str(ours.files()["tokenizer.json"])
     again = Tokenizer.from_json(ours.files()["tokenizer.json"])
@@ -360,12 +360,12 @@ def test_corners_are_those_of_the_library(tokens: list[Any], text: str, ignore_m
         ),
     ],
 )
-def test_tokens_that_cannot_be_told_apart_are_refused(entries: dict[str, Any], message: str) -> None:
+def test_ambiguous_tokens_are_refused(entries: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Tokenizer.from_json(json.dumps(changed(**entries)))
 
 
-def test_training_goes_on_and_ids_stay() -> None:
+def test_training_further_keeps_all_ids() -> None:
     first = Tokenizer.train(TEXTS, vocab_size=290, special_tokens={"eos": "<|e|>"})
     more = first.train_more(TEXTS, vocab_size=300)
     assert more.token_bytes()[:290] == first.token_bytes()

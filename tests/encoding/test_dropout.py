@@ -1,4 +1,4 @@
-"""BPE-dropout against a slow, obvious twin with the same random numbers."""
+"""BPE-dropout against a slow, obvious implementation with the same random numbers."""
 
 from itertools import pairwise
 
@@ -47,13 +47,13 @@ texts = st.text(st.sampled_from("the catsowr 的你好"), max_size=30)
 
 @given(text=texts, dropout=st.sampled_from([0.001, 0.1, 0.5, 0.9]), seed=st.integers(0, 2**63))
 @settings(max_examples=200, deadline=None)
-def test_ids_are_those_of_the_twin_and_decode_to_the_text(text: str, dropout: float, seed: int) -> None:
+def test_ids_equal_the_slow_implementation_and_decode_to_the_text(text: str, dropout: float, seed: int) -> None:
     ids = TOKENIZER.encode(text, dropout=dropout, seed=seed)
     assert ids == slow_ids(text, dropout, seed) == TOKENIZER.encode(text, dropout=dropout, seed=seed)
     assert TOKENIZER.decode(ids) == text
 
 
-def test_the_more_is_left_out_the_more_tokens_there_are() -> None:
+def test_more_dropout_gives_more_tokens() -> None:
     sizes = [len(TOKENIZER.encode(TEXT * 50, dropout=dropout, seed=7)) for dropout in (0.0, 0.1, 0.5, 0.999999)]
     assert sizes == sorted(sizes)
     assert sizes[0] == len(TOKENIZER.encode(TEXT * 50))
@@ -61,7 +61,7 @@ def test_the_more_is_left_out_the_more_tokens_there_are() -> None:
     assert TOKENIZER.encode(TEXT, dropout=0.5, seed=1) != TOKENIZER.encode(TEXT, dropout=0.5, seed=2)
 
 
-def test_each_merge_is_left_out_as_often_as_asked() -> None:
+def test_a_merge_is_left_out_with_the_given_probability() -> None:
     pair = Tokenizer.train(["ab"], num_merges=1)
     sizes = np.array([len(pair.encode("ab", dropout=0.3, seed=seed)) for seed in range(4000)])
     assert abs((sizes == 2).mean() - 0.3) < 0.03
@@ -75,6 +75,6 @@ def test_special_tokens_stay_whole() -> None:
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, 1.5, float("nan")])
-def test_a_dropout_that_is_no_probability_is_refused(dropout: float) -> None:
+def test_a_dropout_outside_0_to_1_is_refused(dropout: float) -> None:
     with pytest.raises(ValueError, match="give a probability from 0 up to, but not including, 1"):
         TOKENIZER.encode("the", dropout=dropout)

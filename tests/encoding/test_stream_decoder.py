@@ -1,4 +1,4 @@
-"""Ids decoded in parts against all at once."""
+"""Ids decoded in parts give the same text as all at once."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from bpe_core import Tokenizer
 from bpe_core.encoding.stream_decoder import StreamDecoder
 
-# Whole characters, halves of them, and bytes that are never UTF-8.
+# Whole characters, parts of characters, and bytes that are never in UTF-8.
 chunks = st.lists(
     st.one_of(st.binary(max_size=4), st.sampled_from([b"\xe4\xbd", b"\xa0", b"\xf0\x9f", b"\x91\xa9", b"\xff", b"a"])),
     max_size=12,
@@ -16,14 +16,14 @@ chunks = st.lists(
 
 @pytest.mark.parametrize("errors", ["replace", "ignore", "backslashreplace"])
 @given(chunks=chunks)
-def test_parts_join_to_what_all_bytes_decode_to(errors: str, chunks: list[bytes]) -> None:
+def test_joined_parts_equal_the_text_of_all_bytes(errors: str, chunks: list[bytes]) -> None:
     decoder = StreamDecoder(lambda id_: chunks[id_], errors)
     parts = [decoder.push([id_]) for id_ in range(len(chunks))]
     assert "".join([*parts, decoder.finish()]) == b"".join(chunks).decode(errors=errors)
 
 
 @given(chunks=chunks)
-def test_strict_fails_exactly_where_the_bytes_are_not_utf8(chunks: list[bytes]) -> None:
+def test_strict_fails_if_and_only_if_the_bytes_are_not_utf8(chunks: list[bytes]) -> None:
     whole = b"".join(chunks)
     decoder = StreamDecoder(lambda id_: chunks[id_], "strict")
     try:

@@ -1,4 +1,4 @@
-"""Any text and any bytes come back from their ids; offsets partition the text; dropout for both kinds."""
+"""Decoding returns any text and any bytes; offsets partition the text; dropout for both kinds."""
 
 import re
 from itertools import pairwise
@@ -41,7 +41,7 @@ any_bytes = st.lists(
 @pytest.mark.parametrize("pattern", BYTE)
 @given(text=texts)
 @settings(max_examples=60, deadline=None)
-def test_any_text_comes_back_and_its_offsets_partition_it(pattern: str, text: str) -> None:
+def test_any_text_is_decoded_exactly_and_its_offsets_partition_it(pattern: str, text: str) -> None:
     tokenizer = BYTE[pattern]
     ids = tokenizer.encode(text)
     data = text.encode()
@@ -58,21 +58,21 @@ def test_any_text_comes_back_and_its_offsets_partition_it(pattern: str, text: st
 @pytest.mark.parametrize("pattern", BYTE)
 @given(data=any_bytes)
 @settings(max_examples=60, deadline=None)
-def test_any_bytes_come_back(pattern: str, data: bytes) -> None:
+def test_any_bytes_are_decoded_exactly(pattern: str, data: bytes) -> None:
     tokenizer = BYTE[pattern]
     ids = tokenizer.encode_bytes(data)
     assert tokenizer.decode_bytes(ids) == data
-    # As one word each of what is no UTF-8, with texts between.
+    # Each run of bytes that are not UTF-8 is one word; the rest are texts.
     expected: list[int] = []
     for stretch in re.split("([\udc80-\udcff]+)", data.decode(errors="surrogateescape")):
         if re.match("[\udc80-\udcff]", stretch):
-            expected += merged(tokenizer, stretch.encode(errors="surrogateescape"))
+            expected += merge_word(tokenizer, stretch.encode(errors="surrogateescape"))
         else:
             expected += tokenizer.encode(stretch)
     assert ids == expected
 
 
-def merged(tokenizer: Tokenizer, word: bytes) -> list[int]:
+def merge_word(tokenizer: Tokenizer, word: bytes) -> list[int]:
     ids = list(word)
     for left, right, made in tokenizer.merges.tolist():
         at = 0
@@ -83,11 +83,11 @@ def merged(tokenizer: Tokenizer, word: bytes) -> list[int]:
     return ids
 
 
-def test_bytes_that_are_not_utf8_are_words_of_their_own() -> None:
+def test_bytes_that_are_not_utf8_are_separate_words() -> None:
     tokenizer = Tokenizer.train(["你你 你"], num_merges=2, special_tokens={"eos": "<|e|>"})
     assert tokenizer.tokens(tokenizer.encode("你")) == [b"\xe4\xbd\xa0"]
-    cut = tokenizer.encode_bytes(b"\xbd\xa0<|e|>\xe4\xbd\xa0\xff", special="allow")
-    assert tokenizer.tokens(cut) == [b"\xbd\xa0", "<|e|>", b"\xe4\xbd\xa0", b"\xff"]
+    ids = tokenizer.encode_bytes(b"\xbd\xa0<|e|>\xe4\xbd\xa0\xff", special="allow")
+    assert tokenizer.tokens(ids) == [b"\xbd\xa0", "<|e|>", b"\xe4\xbd\xa0", b"\xff"]
     assert tokenizer.encode_bytes(b"") == []
     with pytest.raises(ValueError, match="spells the special token"):
         tokenizer.encode_bytes(b"\xff<|e|>", special="refuse")
@@ -109,7 +109,7 @@ def test_offsets_of_characters_partition_the_text(placement: Any, text: str) -> 
     assert "".join(spelled) == (text if encoded.ids else "")
     for part, id_ in zip(spelled, encoded.ids, strict=True):
         if id_ not in tokenizer.special_tokens.values():
-            # A marker stands for the blanks behind; nothing else is left out.
+            # A marker takes the place of the white space behind it; tokens spell all the rest.
             assert letters(part) == tokenizer.tokens([id_])[0].removesuffix("</w>") or "</w>" in text
         elif id_ == tokenizer.special_id("unk"):
             assert len(letters(part)) == 1
@@ -123,7 +123,7 @@ def letters(text: str) -> str:
     ("placement", "parts"),
     [("apart", ["  a", "b", "  ", "c", " \n"]), ("glued", ["  a", "b  ", "c \n"])],
 )
-def test_blanks_belong_to_the_token_before(placement: Any, parts: list[str]) -> None:
+def test_white_space_belongs_to_the_token_before(placement: Any, parts: list[str]) -> None:
     tokenizer = Tokenizer.train(["ab c b"], kind="char", num_merges=0, end_of_word_placement=placement)
     text = "  ab  c \n"
     ends = tokenizer.encode_with_offsets(text).character_ends
@@ -134,7 +134,7 @@ def test_blanks_belong_to_the_token_before(placement: Any, parts: list[str]) -> 
 @pytest.mark.parametrize("placement", CHAR)
 @given(text=texts, dropout=st.sampled_from([0.001, 0.5, 0.9]), seed=st.integers(0, 2**63))
 @settings(max_examples=100, deadline=None)
-def test_dropout_of_characters_leaves_the_words(placement: Any, text: str, dropout: float, seed: int) -> None:
+def test_dropout_of_kind_char_keeps_the_text(placement: Any, text: str, dropout: float, seed: int) -> None:
     tokenizer = CHAR[placement]
     ids = tokenizer.encode(text, dropout=dropout, seed=seed)
     assert ids == tokenizer.encode(text, dropout=dropout, seed=seed)
@@ -143,7 +143,7 @@ def test_dropout_of_characters_leaves_the_words(placement: Any, text: str, dropo
 
 
 @pytest.mark.parametrize("placement", CHAR)
-def test_a_dropout_near_none_and_near_all(placement: Any) -> None:
+def test_a_dropout_near_0_and_near_1(placement: Any) -> None:
     tokenizer = CHAR[placement]
     assert tokenizer.encode(TEXTS[0], dropout=1e-18) == tokenizer.encode(TEXTS[0])
     words = TEXTS[0].split()
@@ -151,5 +151,5 @@ def test_a_dropout_near_none_and_near_all(placement: Any) -> None:
     assert len(ids) == sum(map(len, words)) + (len(words) if placement == "apart" else 0)
 
 
-def test_special_spellings_are_counted() -> None:
+def test_special_tokens_are_counted() -> None:
     assert BYTE["gpt2"].count_special(pa.array(["<|e|> <|e|>", None, "x"])) == {"<|e|>": 2}

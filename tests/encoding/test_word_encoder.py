@@ -22,7 +22,7 @@ words = st.one_of(
 word_counts = st.dictionaries(words, st.integers(1, 4), min_size=1, max_size=8)
 
 
-def blank_words() -> PreTokenizer:
+def split_at_white_space() -> PreTokenizer:
     return PreTokenizer("whitespace", keep_gaps=False)
 
 
@@ -53,7 +53,7 @@ def test_byte_ids_equal_the_slow_encoder(counts: dict[str, int], word: str) -> N
 @settings(max_examples=200, deadline=None)
 def test_char_ids_equal_the_slow_encoder(placement: Any, counts: dict[str, int], word: str, end_of_word: str) -> None:
     merges = learn_merges(counts, num_merges=30, kind="char", end_of_word=end_of_word, end_of_word_placement=placement)
-    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=blank_words(), special_tokens={"unk": "<unk>"})
+    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=split_at_white_space(), special_tokens={"unk": "<unk>"})
     known = {symbol_of(merges, index) for index in range(len(merges.symbols))}
     spelled = slow.encode(slow.spell(word.encode(), "char", end_of_word, placement), slow_merges(merges))
     encoded = tokenizer.encode(word)
@@ -74,7 +74,7 @@ def test_char_ids_equal_the_slow_encoder(placement: Any, counts: dict[str, int],
     ids=["equal-signs", "one-letter", "random-letters", "chinese"],
 )
 @pytest.mark.parametrize("kind", ["byte", "char"])
-def test_one_very_long_word_comes_back(kind: Any, text: str) -> None:
+def test_one_very_long_word_is_decoded_exactly(kind: Any, text: str) -> None:
     tokenizer = Tokenizer.train([text[:20_000]], kind=kind, num_merges=300)
     ids = tokenizer.encode(text)
     assert len(ids) < len(text)
@@ -98,7 +98,9 @@ def test_ids_stay_the_same_after_the_word_cache_was_full() -> None:
 @pytest.mark.parametrize("kind", ["byte", "char"])
 def test_words_just_below_and_above_the_longest_cached_one(kind: Any) -> None:
     merges = learn_merges({"aab": 3, "ab": 2, "b": 1}, num_merges=3, kind=kind)
-    tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer(r"\S+") if kind == "byte" else blank_words())
+    tokenizer = Tokenizer.from_merges(
+        merges, pre_tokenizer=PreTokenizer(r"\S+") if kind == "byte" else split_at_white_space()
+    )
     numbers = np.random.default_rng(7)
     texts = ["".join(numbers.choice(["a", "b"], size)) for size in (5, 509, 510, 511, 512, 700, 3, 5000, 511)]
     expected = [slow.encode(slow.spell(text.encode(), kind), slow_merges(merges)) for text in texts]
