@@ -208,6 +208,12 @@ def split_texts(data: UInt8s, offsets: Int64s, tables: PatternTables, keep_gaps:
         # The words so far are the texts that the next expression splits.
         starts = np.concatenate([offsets[:1], ends])
         ends, first_of_word = _split_by_expression(data, starts, expression, tables, keep_gaps)
+        if not keep_gaps:
+            # Every second of these texts is the gap before a word; what matches there is not within a word.
+            sizes = np.diff(first_of_word)
+            is_gap = np.arange(sizes.size) % 2 == 0
+            ends = ends[~np.repeat(is_gap, sizes)]
+            first_of_word = np.concatenate([[0], np.cumsum(np.where(is_gap, 0, sizes))])
         first_end = first_of_word[first_end]
     return ends, first_end
 

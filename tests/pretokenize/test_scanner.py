@@ -79,6 +79,20 @@ def test_a_users_pattern_splits_as_by_the_regex(pattern: str, text: str) -> None
     assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
 
 
+@pytest.mark.parametrize("keep_gaps", [True, False])
+@given(text=st.text(st.sampled_from("aabbcc12 "), max_size=20))
+@settings(max_examples=200, deadline=None)
+def test_each_expression_splits_the_words_of_the_one_before(keep_gaps: bool, text: str) -> None:
+    pre_tokenizer = PreTokenizer((r"[abc ]+", r"[ab]+", r"b"), keep_gaps)
+    assert pre_tokenizer.is_compiled
+    assert pre_tokenizer.split(text) == pre_tokenizer.split_with_regex(text)
+
+
+def test_matches_between_words_are_no_words() -> None:
+    assert PreTokenizer(("a+", "b+"), keep_gaps=False).split("aabaa") == []
+    assert PreTokenizer(("a+|c", "[bc]+"), keep_gaps=False).split("aabcaa") == ["c"]
+
+
 @pytest.mark.parametrize(
     "pattern",
     [
