@@ -39,7 +39,7 @@ _HASHED_ROW = np.dtype([("high", "<u8"), ("low", "<u8"), ("file_slice", "<i4"), 
 """A document's hash, the index of its file slice in the task, and its row in the file."""
 _SLICE_ROW = np.dtype([("file_slice", "<i4"), ("row", "<i8")])
 _DUPLICATES_SCHEMA = pa.schema([("source_file", pa.string()), ("source_row", pa.int64())])
-_BYTES_PER_PART = 512 << 20
+_TEXT_BYTES_PER_PART = 512 << 20
 """The text whose hashes one worker compares, in bytes, approximately.
 
 With documents of 250 bytes, that is 2 million hashes, which take about 200 MB.
@@ -116,7 +116,7 @@ def find_duplicates(
     files.delete(*(existing - usable))
     missing = [name for name in tasks if files.join(folder, hash_files[name].name) not in usable]
     todo = [(hash_files[name].name, tasks[name]) for name in missing]
-    num_parts = 1 + sum(file_slice.num_bytes for task in tasks.values() for file_slice in task) // _BYTES_PER_PART
+    num_parts = 1 + sum(file_slice.num_bytes for task in tasks.values() for file_slice in task) // _TEXT_BYTES_PER_PART
     paths = {name: [file_slice.path for file_slice in task] for name, task in tasks.items()}
 
     def build(pipeline: beam.Pipeline) -> None:
@@ -176,6 +176,7 @@ class HashTasks(beam.PTransform):
     carry: tuple[str, ...]
 
     def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
+        """Adds the step."""
         hash_tasks = beam.Map(_hash_task, self.corpus, self.pre_tokenizer, self.folder, self.carry)
         return tasks | hash_tasks.with_output_types(str)
 

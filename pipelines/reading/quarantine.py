@@ -34,14 +34,16 @@ class Quarantine:
 
     Used as a context manager, which closes the file. Adds to `counts`: `quarantined_documents`, and for each reason
     `quarantined_null` and so on.
-
-    Args:
-        corpus: decides which bad rows may be left out.
-        counts: the counts of the task.
-        path: the file; None to only count.
     """
 
     def __init__(self, corpus: Corpus, counts: Counter[str], path: str | None = None) -> None:
+        """Starts an empty quarantine.
+
+        Args:
+            corpus: decides which bad rows may be left out.
+            counts: the counts of the task.
+            path: the file; None to only count.
+        """
         self._corpus = corpus
         self._counts = counts
         self._waiting: list[BadRows] = []
@@ -50,9 +52,11 @@ class Quarantine:
         self.path = path
 
     def __enter__(self) -> Self:
+        """Returns itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Closes the file, if there is one."""
         self._write()
         if self._writer is not None and self._file is not None:
             self._writer.close()

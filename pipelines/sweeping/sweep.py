@@ -53,7 +53,7 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     if settings.reference_language is not None:
         sample.find_language(settings.reference_language)
     largest = run_training(job.training, beam_args)
-    merge_counts, not_reached = _find_merge_counts(largest, settings)
+    merge_counts, not_reached = _count_merges_of_sizes(largest, settings)
     sizes = []
     for num_merges in merge_counts:
         with console.status(f"measuring {num_merges:,} merges"):
@@ -95,7 +95,7 @@ def _check_language_column(sources: Sequence[SourceFile], column: str | None) ->
         raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
 
 
-def _find_merge_counts(largest: Tokenizer, settings: Sweep) -> tuple[list[int], list[int]]:
+def _count_merges_of_sizes(largest: Tokenizer, settings: Sweep) -> tuple[list[int], list[int]]:
     """Returns the number of merges of each size, and the sizes that training did not reach.
 
     If training did not reach a size, all its merges are measured in its place.

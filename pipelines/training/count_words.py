@@ -56,6 +56,7 @@ class CountWords(beam.PTransform):
     folder: str
 
     def expand(self, tasks: beam.PCollection[Task]) -> beam.PCollection[tuple[int, bytes]]:
+        """Adds the steps."""
         count = _CountTaskWords(self.corpus, self.pre_tokenizer, self.num_partitions, self.folder)
         return tasks | "CountTasks" >> beam.ParDo(count) | "AddUpCounts" >> beam.CombinePerKey(_AddUpCounts())
 
@@ -152,6 +153,7 @@ class WriteWordCounts(beam.PTransform):
     num_partitions: int
 
     def expand(self, counts: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[str]:
+        """Adds the step."""
         return counts | "WritePartitions" >> beam.Map(_write_partition, self.folder, self.num_partitions)
 
 

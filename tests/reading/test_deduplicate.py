@@ -178,7 +178,7 @@ def test_many_parts_are_used_where_there_is_much_text(
         return compare_part(part, num_parts, *rest)
 
     monkeypatch.setattr(deduplicate, "compare_part", compare)
-    monkeypatch.setattr(deduplicate, "_BYTES_PER_PART", 300)
+    monkeypatch.setattr(deduplicate, "_TEXT_BYTES_PER_PART", 300)
     assert find(corpus, tmp_path / "many")[1] == whole
     lines = seen.read_text().splitlines()
     assert lines == [str(len(lines))] * len(lines)

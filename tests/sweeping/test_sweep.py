@@ -227,9 +227,9 @@ def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
     largest = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("gpt2"))
     assert largest.tokens(largest.merges[:, 2]) == [b"ab", b"bc", b"abc", b"abc"]
     settings = Sweep(output="o", vocab_sizes=(256, 257, 258, 259))
-    assert sweep_module._find_merge_counts(largest, settings) == ([0, 1, 2, 3], [])
+    assert sweep_module._count_merges_of_sizes(largest, settings) == ([0, 1, 2, 3], [])
     settings = Sweep(output="o", vocab_sizes=(259, 260))
-    assert sweep_module._find_merge_counts(largest, settings) == ([3, 4], [260])
+    assert sweep_module._count_merges_of_sizes(largest, settings) == ([3, 4], [260])
 
 
 def test_sizes_that_the_corpus_cannot_reach_are_named_and_all_merges_stand_for_them(
