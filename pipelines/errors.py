@@ -28,6 +28,7 @@ class BadInputError(ValueError):
     """
 
     def __init__(self, message: str, bad: "BadRows | None" = None) -> None:
+        """Makes the error; `bad` are the rows that it is about."""
         super().__init__(message)
         self.bad = bad
 

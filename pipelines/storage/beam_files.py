@@ -21,13 +21,14 @@ def use_beam_flags(beam_args: Sequence[str]) -> None:
 
 
 class BeamFiles:
-    """The file system of one URL, with the methods of `LocalFiles`.
-
-    Raises:
-        ValueError: Beam knows no such file system.
-    """
+    """The file system of one URL, with the methods of `LocalFiles`."""
 
     def __init__(self, url: str) -> None:
+        """Finds the file system of a URL.
+
+        Raises:
+            ValueError: Beam knows no such file system.
+        """
         is_s3 = url.startswith("s3://")
         self._system = S3(FileSystems._pipeline_options) if is_s3 else FileSystems.get_filesystem(url)
 

@@ -68,6 +68,7 @@ class Claim:
     stale_after: float
 
     def __str__(self) -> str:
+        """Returns the run as messages name it."""
         return f"run {self.run_id} on {self.host}, process {self.pid}, started {self.started}"
 
     @property
@@ -89,9 +90,6 @@ class OutputLock:
 
     Attributes:
         taken_over: the claims of dead runs that were removed.
-
-    Raises:
-        OutputLockedError: on entering, if another run holds the folder or its claim cannot be read.
     """
 
     def __init__(self, output: str, run_id: str, stale_after: float) -> None:
@@ -122,6 +120,11 @@ class OutputLock:
         self.taken_over: list[Claim] = []
 
     def __enter__(self) -> Self:
+        """Takes the lock.
+
+        Raises:
+            OutputLockedError: another run holds the folder, or its claim cannot be read.
+        """
         self._made_output = not files.exists(self._output)
         self._write()
         self._renewer.start()
@@ -133,6 +136,7 @@ class OutputLock:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Gives the lock back."""
         self._release()
 
     def check(self) -> None:

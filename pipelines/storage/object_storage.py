@@ -38,6 +38,7 @@ class S3(S3FileSystem):
     """
 
     def __init__(self, options: PipelineOptions) -> None:
+        """Uses the process's client for the `--s3_...` flags among the options."""
         super().__init__(options)
         self._client = _find_client(options)
 

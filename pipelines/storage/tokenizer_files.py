@@ -1,4 +1,4 @@
-"""Tokenizers in any folder or file that a project may name: a tokenizer.json, or files of other tools."""
+"""Reads and writes tokenizers in any file or folder that a project may name: ours, or files of other tools."""
 
 from collections.abc import Mapping
 from weakref import WeakValueDictionary
@@ -17,23 +17,25 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Returns the tokenizer in a folder, in a `tokenizer.json` with the files beside it, or in a `.tiktoken` file.
 
-    A folder without `tokenizer.json` may hold `vocab.json` and `merges.txt`.
+    A folder without `tokenizer.json` may contain `vocab.json` and `merges.txt`.
 
     Args:
-        pattern: how text is cut, where the files do not say: for `.tiktoken`, and `vocab.json` with `merges.txt`.
+        path: the folder or the file.
+        pattern: splits text into words; needed for `.tiktoken`, and for `vocab.json` with `merges.txt`, which do not
+            contain it.
         special_tokens: role -> spelling -> id, for the same files.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: see `Tokenizer.load`; the pattern is missing, or given where the files say it.
+        FileNotFoundError: the tokenizer does not exist.
+        ValueError: see `Tokenizer.load`; or the pattern is missing, or was given although the files contain it.
     """
     tables = [files.join(path, name) for name in ("vocab.json", "merges.txt")]
     is_ranks = path.endswith(".tiktoken")
     if is_ranks or (not files.exists(files.join(path, TOKENIZER_FILE)) and all(map(files.exists, tables))):
         if pattern is None:
             raise ValueError(
-                f"{path} does not say how text is cut into words. Give the pattern that the tokenizer was made with "
-                f"(shards.pattern, --pattern): one of {', '.join(PATTERNS)}, or a regular expression"
+                f"{path} does not contain the pattern that splits text into words. Give the pattern that the tokenizer "
+                f"was trained with (shards.pattern, --pattern): one of {', '.join(PATTERNS)}, or a regular expression"
             )
         try:
             return _read_without_pattern([path] if is_ranks else tables, pattern, special_tokens or {})
@@ -44,8 +46,8 @@ def read_tokenizer(
         raise FileNotFoundError(f"{file}: no such file; train the tokenizer first (tokenmill train), or name another")
     if pattern is not None or special_tokens:
         raise ValueError(
-            f"{path} says itself how text is cut and which tokens are special; remove the pattern "
-            f"{pattern!r} and the special tokens {special_tokens or 'none'} from the settings"
+            f"{path} already contains the pattern and the special tokens; remove the pattern {pattern!r} and the "
+            f"special tokens {special_tokens or 'none'} from the settings"
         )
     beside = [files.join(files.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
     roles = next((files.read_text(path) for path in beside if files.exists(path)), None)
@@ -58,6 +60,7 @@ def read_tokenizer(
 
 
 def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mapping[str, Mapping[str, int]]) -> Tokenizer:
+    """Returns the tokenizer in a `.tiktoken` file, or in `vocab.json` and `merges.txt`."""
     ids = {spelling: id_ for given in special_tokens.values() for spelling, id_ in given.items()}
     roles: dict[str, str | list[str]] = {
         role: next(iter(given)) if role != "additional" and len(given) == 1 else list(given)
@@ -70,7 +73,8 @@ def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mappin
     for spelling, id_ in ids.items():
         if tokenizer.special_tokens[spelling] != id_:
             raise ValueError(
-                f"the special token {spelling!r} is given the id {id_}, and has {tokenizer.special_tokens[spelling]}"
+                f"the special token {spelling!r} was given the id {id_}, "
+                f"but it has the id {tokenizer.special_tokens[spelling]}"
             )
     return tokenizer
 

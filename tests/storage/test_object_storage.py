@@ -1,4 +1,4 @@
-"""Both jobs on a real S3 server: the bytes of the local disk, also after kills, and readers see nothing half done."""
+"""Both jobs on a real S3 server: same bytes as on a local disk, also after kills, and no reader sees partial output."""
 
 import os
 import random
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from object_store import NotAvailable, ObjectStore, build
+from object_store import ObjectStore, UnavailableError, build
 
 from pipelines.cli import main
 from pipelines.loader import Batching, ShardBatches
@@ -31,7 +31,7 @@ from pipelines.storage.tokenizer_files import read_tokenizer
 pytest.importorskip("boto3", reason="needs the extra aws")
 
 KILLS = int(os.environ.get("TOKENMILL_TEST_KILLS", "2"))
-"""At how many random moments each job is killed."""
+"""How often each job is killed, at random moments."""
 
 WAIT_SECONDS = 120
 
@@ -40,7 +40,7 @@ WAIT_SECONDS = 120
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     try:
         server = ObjectStore(build(), tmp_path_factory.mktemp("store"))
-    except NotAvailable as reason:
+    except UnavailableError as reason:
         pytest.skip(str(reason))
     with server, pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
@@ -50,17 +50,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def bucket(store: ObjectStore, request: pytest.FixtureRequest) -> str:
-    return store.new_bucket(f"bucket-{zlib.crc32(request.node.name.encode()):08x}")
+    return store.make_bucket(f"bucket-{zlib.crc32(request.node.name.encode()):08x}")
 
 
-def contents(folder: str, passed_over: frozenset[str] = frozenset()) -> dict[str, bytes]:
-    """Name -> bytes of all files below a folder, local or not, but those in the folders passed over."""
+def contents(folder: str, ignored_folders: frozenset[str] = frozenset()) -> dict[str, bytes]:
+    """Name -> bytes of all files below a folder, local or not, except those in ignored folders."""
     found = {}
-    for metadata in files.match(files.join(folder, "**")):
-        if passed_over & set(metadata.path.split("/")):
+    for file in files.match(files.join(folder, "**")):
+        if ignored_folders & set(file.path.split("/")):
             continue
-        with files.open_raw(metadata.path) as file:
-            found[metadata.path.removeprefix(folder).lstrip("/")] = file.read()
+        with files.open_raw(file.path) as stored:
+            found[file.path.removeprefix(folder).lstrip("/")] = stored.read()
     return found
 
 
@@ -114,7 +114,7 @@ def test_more_files_are_listed_and_deleted_than_one_answer_holds(bucket: str) ->
     assert files.match(f"{bucket}/**") == []
 
 
-def test_publishing_replaces_what_stood_there(bucket: str) -> None:
+def test_publishing_replaces_earlier_files(bucket: str) -> None:
     moves = [(f"{bucket}/_temporary/{n}", f"{bucket}/bucket={n}/part") for n in range(12)]
     for temporary, _ in moves:
         files.write_text(temporary, f"new {temporary[-2:]}")
@@ -123,7 +123,7 @@ def test_publishing_replaces_what_stood_there(bucket: str) -> None:
     assert contents(bucket) == {f"bucket={n}/part": f"new {f'/{n}'[-2:]}".encode() for n in range(12)}
 
 
-def test_a_file_that_goes_while_others_look_is_found_or_not_and_no_error(bucket: str) -> None:
+def test_a_file_that_is_deleted_while_others_look_for_it_causes_no_error(bucket: str) -> None:
     wrong: list[Exception] = []
     stopped = threading.Event()
 
@@ -145,13 +145,13 @@ def test_a_file_that_goes_while_others_look_is_found_or_not_and_no_error(bucket:
     assert not wrong
 
 
-def test_a_name_that_stands_for_a_folder_is_no_file(bucket: str) -> None:
+def test_an_object_that_stands_for_a_folder_is_not_a_file(bucket: str) -> None:
     files.write_text(f"{bucket}/corpus/", "")
     files.write_text(f"{bucket}/corpus/a.txt", "one")
     assert [m.path for m in files.match(f"{bucket}/corpus/**")] == [f"{bucket}/corpus/a.txt"]
 
 
-def test_a_file_replaced_while_it_is_read_is_an_error_and_no_mixture(bucket: str) -> None:
+def test_reading_a_file_that_is_replaced_meanwhile_is_an_error(bucket: str) -> None:
     path = f"{bucket}/a"
     files.write_bytes(path, b"a" * (9 << 20))
     with files.open_raw(path) as file:
@@ -161,10 +161,10 @@ def test_a_file_replaced_while_it_is_read_is_an_error_and_no_mixture(bucket: str
             file.read()
 
 
-def test_an_upload_of_which_a_part_failed_leaves_no_file(bucket: str) -> None:
+def test_an_upload_with_a_failed_part_leaves_no_file(bucket: str) -> None:
     path = f"{bucket}/a"
     file = files.create_raw(path)
-    client = file.raw._uploader._client  # type: ignore[attr-defined]  # No server loses a part when asked to.
+    client = file.raw._uploader._client  # type: ignore[attr-defined]  # The server offers no way to lose a part.
     file.write(b"a" * (9 << 20))
 
     def refuse(**_: Any) -> None:
@@ -182,7 +182,7 @@ def test_an_upload_of_which_a_part_failed_leaves_no_file(bucket: str) -> None:
     assert "Uploads" not in client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://"))
 
 
-def test_what_the_store_refuses_is_named(bucket: str, store: ObjectStore) -> None:
+def test_an_error_of_the_store_names_the_file(bucket: str, store: ObjectStore) -> None:
     with pytest.raises(FileNotFoundError, match=f"{bucket}/a: no such file"):
         files.open_raw(f"{bucket}/a")
     with pytest.raises(OSError, match=r"^s3://no-such-bucket/a: .*NoSuchBucket"):
@@ -195,7 +195,7 @@ def test_what_the_store_refuses_is_named(bucket: str, store: ObjectStore) -> Non
         files.use_flags([])
 
 
-def test_what_is_missing_without_the_extra_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_boto3_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apache_beam.io.aws.clients.s3.boto3_client.boto3", None)
     with pytest.raises(ModuleNotFoundError, match="s3:// needs boto3") as error:
         files.exists("s3://bucket/a")
@@ -222,14 +222,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a": {"tokenizer": {"num_merges": 60}, "train": {"num_partitions": 3}, "shards": {"bucket_lengths": [32, 64]}},
     "b": {"tokenizer": {"num_merges": 90}, "train": {"num_partitions": 2}, "shards": {"bucket_lengths": [32, 48]}},
 }
-"""Two projects for the same output, of which one replaces the other."""
+"""Two projects that write to the same output, so that one replaces the other."""
 
 JOBS = {"train": "tokenizer", "tokenize": "shards"}
 """Command -> the folder it writes."""
 
 
 class Place(NamedTuple):
-    """Where a project stands: in a local folder or in a bucket."""
+    """The folder or bucket of a project, and the local folder of its settings."""
 
     root: str
     settings: Path
@@ -241,7 +241,7 @@ class Place(NamedTuple):
             "corpus": {"files": [f"{self.root}/corpus"]},
             "tokenizer": {"pattern": "gpt2", "special_tokens": {"eos": "<eos>"}, **settings["tokenizer"]},
             "train": {"output": f"{self.root}/tokenizer", "checkpoint_seconds": 1e-6, **settings["train"]},
-            # Without the places the rows come from: those differ between a disk and a bucket.
+            # Without provenance columns: they differ between a disk and a bucket.
             "shards": {
                 "tokenizer": f"{self.root}/used",
                 "output": f"{self.root}/shards",
@@ -255,17 +255,17 @@ class Place(NamedTuple):
         path.write_text(yaml.safe_dump(project))
         return str(path)
 
-    def output(self, job: str, passed_over: frozenset[str] = frozenset()) -> dict[str, bytes]:
-        """What a job wrote, with the same paths in it wherever it stands."""
-        found = contents(f"{self.root}/{JOBS[job]}", passed_over)
+    def output(self, job: str, ignored_folders: frozenset[str] = frozenset()) -> dict[str, bytes]:
+        """The files that a job wrote, with `ROOT` in place of the project's folder."""
+        found = contents(f"{self.root}/{JOBS[job]}", ignored_folders)
         return {name: self.neutral(content) for name, content in found.items()}
 
     def neutral(self, content: bytes) -> bytes:
-        """Returns the content of a file without the root of the paths in it, and what is made of that: a task's key."""
+        """Returns the content of a file without what depends on the project's folder: paths and the keys of tasks."""
         return re.sub(rb'"key": "[0-9a-f]{64}"', b'"key": ""', content.replace(self.root.encode(), b"ROOT"))
 
-    def lay(self, folder: str, output: dict[str, bytes]) -> None:
-        """Puts what a job wrote elsewhere into a folder here."""
+    def write_output(self, folder: str, output: dict[str, bytes]) -> None:
+        """Writes the files of a job, as `output` returns them, into a folder of this project."""
         for name, content in output.items():
             files.write_bytes(f"{self.root}/{folder}/{name}", content.replace(b"ROOT", self.root.encode()))
 
@@ -279,7 +279,7 @@ def run(command: list[str], environment: dict[str, str] | None = None) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def lay_corpus(root: str) -> None:
+def write_corpus(root: str) -> None:
     chance = random.Random(7)
     words = ["".join(chance.choices("abcdefghij", k=chance.randrange(2, 9))) for _ in range(400)]
     for name in "abc":
@@ -293,7 +293,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, di
     """Job -> variant -> what the job writes on the local disk."""
     folder = tmp_path_factory.mktemp("local")
     here = Place(str(folder), folder)
-    lay_corpus(here.root)
+    write_corpus(here.root)
     found: dict[str, dict[str, dict[str, bytes]]] = {job: {} for job in JOBS}
     for job in JOBS:
         for variant in VARIANTS:
@@ -305,7 +305,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, di
 
 
 def copy_tokenizer(root: str) -> None:
-    """Job 2's tokenizer stays while job 1 is run again."""
+    """Copies the tokenizer, so that job 2 still has one while job 1 runs again."""
     for name, content in contents(f"{root}/tokenizer").items():
         if "/" not in name:
             files.write_bytes(f"{root}/used/{name}", content)
@@ -313,7 +313,7 @@ def copy_tokenizer(root: str) -> None:
 
 @pytest.fixture
 def place(bucket: str, tmp_path: Path) -> Place:
-    lay_corpus(bucket)
+    write_corpus(bucket)
     return Place(bucket, tmp_path)
 
 
@@ -332,7 +332,7 @@ def test_both_jobs_write_the_bytes_of_the_local_disk_and_flags_reach_all_workers
 
 
 def test_the_other_commands_and_the_loader_read_from_the_store(place: Place, expected: Expected) -> None:
-    place.lay("used", expected["train"]["a"])
+    place.write_output("used", expected["train"]["a"])
     run(place.command("tokenize", "a", 1))
     command = [sys.executable, "-m", "pipelines.cli", "encode", "--tokenizer", f"{place.root}/used", "abc abc"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS)
@@ -343,7 +343,7 @@ def test_the_other_commands_and_the_loader_read_from_the_store(place: Place, exp
 
 
 class Reader:
-    """Looks at an output over and over, in a thread, and notes each time that what it sees is not one whole variant."""
+    """Reads an output again and again in a thread, and records each time that it is not exactly one variant."""
 
     def __init__(self, look: Callable[[], str | None]) -> None:
         self._look = look
@@ -376,11 +376,11 @@ def when_written(path: str) -> list[float]:
     return [metadata.last_updated_in_seconds for metadata in BeamFiles(path)._system.match([path])[0].metadata_list]
 
 
-def whole_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]]) -> str | None:
-    """Returns the variant that stands in a job's folder, or None where no finished one does, or it went meanwhile.
+def find_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]]) -> str | None:
+    """Returns the variant in a job's folder, or None if the output is not finished or changed while it was read.
 
     Raises:
-        AssertionError: the folder says that it is finished, and is not byte for byte what a variant is.
+        AssertionError: the output says that it is finished, but its bytes are not those of a variant.
     """
     folder = f"{place.root}/{JOBS[job]}"
     marks = ["_manifest.json", "_SUCCESS"] if job == "tokenize" else ["_manifest.json"]
@@ -391,18 +391,18 @@ def whole_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]
 
     before = state()
     try:
-        # The lock, and what is cleared away after the end, are no part of the output.
+        # The lock and temporary files are not part of the output.
         found = place.output(job, frozenset({"_temporary", "_lock"})) if before else {}
-    except OSError:  # A file went, or was replaced, while it was read: allowed, if the marks have gone as well.
+    except OSError:  # A file was deleted or replaced meanwhile: allowed if the marks are gone as well.
         found = {}
     if before is None or before != state():
         return None
     for variant, whole in of_variant.items():
         if found.get("_manifest.json") == whole["_manifest.json"]:
             different = [name for name in {*found, *whole} if found.get(name) != whole.get(name)]
-            assert not different, f"{folder} is finished, as variant {variant}, and not so are {different}"
+            assert not different, f"{folder} is finished as variant {variant}, but {different} differ"
             return variant
-    raise AssertionError(f"{folder} is finished, and its manifest is that of no variant: {sorted(found)}")
+    raise AssertionError(f"{folder} is finished, but its manifest belongs to no variant: {sorted(found)}")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -412,14 +412,14 @@ def test_a_job_killed_at_random_moments_never_looks_finished_and_ends_with_the_s
 ) -> None:
     chance = random.Random(f"{job} {workers}")
     if job == "tokenize":
-        place.lay("used", expected["train"]["a"])
-    # A finished output, which is replaced, and how long that takes.
-    place.lay(JOBS[job], expected[job]["a"])
+        place.write_output("used", expected["train"]["a"])
+    # Replace a finished output once, to see how long that takes.
+    place.write_output(JOBS[job], expected[job]["a"])
     started = time.monotonic()
     run(place.command(job, "b", workers))
     seconds = time.monotonic() - started
     kills = 0
-    with Reader(lambda: whole_variant(place, job, expected[job])) as reader:
+    with Reader(lambda: find_variant(place, job, expected[job])) as reader:
         for number in range(KILLS):
             command = place.command(job, "ab"[number % 2], workers)
             process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
@@ -428,7 +428,7 @@ def test_a_job_killed_at_random_moments_never_looks_finished_and_ends_with_the_s
             except subprocess.TimeoutExpired:
                 kills += 1
             if process.poll() is None:
-                # The driver alone, whose workers then end by themselves, or all of them at once.
+                # Kill only the driver, whose workers then exit by themselves, or all of them at once.
                 (os.kill if number % 4 < 2 else os.killpg)(process.pid, signal.SIGKILL)
                 process.wait()
             if number % 2 or number == KILLS - 1:

@@ -1,4 +1,4 @@
-"""Tokenizers read from any file that a project may name, and from files that do not say how text is cut."""
+"""Tokenizers are read from any file that a project may name, also from files that do not contain the pattern."""
 
 import json
 from pathlib import Path
@@ -37,26 +37,41 @@ def test_a_tokenizer_without_a_pattern_is_read_with_one(name: str, paths: dict[s
 @pytest.mark.parametrize(
     ("name", "pattern", "special", "message"),
     [
-        ("ranks", None, {}, r"tokenizer\.tiktoken does not say how text is cut into words\. Give the pattern"),
-        ("tables", None, SPECIAL, r"tables does not say how text is cut into words\. Give the pattern"),
-        ("own", "gpt2", {}, "own says itself how text is cut and which tokens are special; remove the pattern 'gpt2'"),
-        ("own", None, SPECIAL, "own says itself how text is cut"),
+        (
+            "ranks",
+            None,
+            {},
+            r"tokenizer\.tiktoken does not contain the pattern that splits text into words\. Give the pattern",
+        ),
+        (
+            "tables",
+            None,
+            SPECIAL,
+            r"tables does not contain the pattern that splits text into words\. Give the pattern",
+        ),
+        ("own", "gpt2", {}, "own already contains the pattern and the special tokens; remove the pattern 'gpt2'"),
+        ("own", None, SPECIAL, "own already contains the pattern"),
         ("ranks", "gpt2", {"eos": {"<|e|>": 3}}, r"tokenizer\.tiktoken: the id 3 is given to b'\\x03' and to b'<|e|>'"),
-        ("tables", "gpt2", {"eos": {"<|e|>": 3}}, "the special token '<|e|>' is given the id 3, and has 264"),
+        (
+            "tables",
+            "gpt2",
+            {"eos": {"<|e|>": 3}},
+            "the special token '<|e|>' was given the id 3, but it has the id 264",
+        ),
         ("tables", "gpt2", {"eos": {"</s>": 3}}, r"tables: the special token '</s>' is not in vocab\.json"),
         ("ranks", "gpt2", {"eos": {"<|e|>": 264, "</s>": 265}}, "only additional takes a list"),
         ("ranks", "gpt2", {"end": {"<|e|>": 264}}, "special token role 'end' is unknown"),
         ("ranks", "(", {}, r"tokenizer\.tiktoken: pattern '\(' is neither one of"),
     ],
 )
-def test_what_does_not_go_with_the_files_is_named(
+def test_arguments_that_do_not_fit_the_files_are_refused(
     name: str, pattern: str | None, special: Any, message: str, paths: dict[str, str]
 ) -> None:
     with pytest.raises(ValueError, match=message):
         read_tokenizer(paths[name], pattern, special)
 
 
-def test_tables_that_are_no_vocabulary_are_named(paths: dict[str, str]) -> None:
+def test_files_that_are_not_a_vocabulary_are_named(paths: dict[str, str]) -> None:
     vocab = Path(paths["tables"]) / "vocab.json"
     for content in (["a"], {"a": "b"}):
         vocab.write_text(json.dumps(content))
@@ -67,7 +82,7 @@ def test_tables_that_are_no_vocabulary_are_named(paths: dict[str, str]) -> None:
         read_tokenizer(paths["tables"], "gpt2")
 
 
-def test_a_tokenizer_in_use_is_read_once_and_a_changed_one_anew(paths: dict[str, str], tmp_path: Path) -> None:
+def test_a_tokenizer_in_use_is_read_once_and_a_changed_one_again(paths: dict[str, str], tmp_path: Path) -> None:
     first = read_tokenizer(paths["own"])
     assert read_tokenizer(paths["own"]) is first
     Tokenizer.train([TEXT], pattern="gpt2", vocab_size=260).save(tmp_path / "own")

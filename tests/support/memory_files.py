@@ -1,4 +1,4 @@
-"""A file system in memory that behaves as an object store: no folders, no exclusive creation, renaming is copying."""
+"""A file system in memory that behaves like an object store: no folders, no exclusive creation, renaming is copying."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ OBJECTS: dict[str, bytes] = {}
 
 
 class _Upload(io.BytesIO):
-    """An object that is there when it is closed, and not before."""
+    """An object that appears when it is closed."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class _Upload(io.BytesIO):
 
 
 class MemoryFileSystem(FileSystem):
-    """Beam finds it by its scheme: `memory://folder/name`."""
+    """The file system of URLs such as `memory://folder/name`; Beam finds it by its scheme."""
 
     @classmethod
     def scheme(cls) -> str:

@@ -1,4 +1,4 @@
-"""A real S3 server for the tests: the Versity gateway, built once with Go, kept in the user's cache folder."""
+"""A real S3 server for the tests: the Versity gateway, built once with Go and kept in the user's cache folder."""
 
 import fcntl
 import os
@@ -18,15 +18,15 @@ _BUILD_SECONDS = 1200
 _START_SECONDS = 30
 
 
-class NotAvailable(Exception):
-    """The server cannot be had here; the message says why."""
+class UnavailableError(Exception):
+    """The server cannot be built or started on this machine; the message says why."""
 
 
 def build() -> Path:
-    """Returns the server's program, built by the first call on this machine, which takes some minutes.
+    """Returns the server's program. The first call on a machine builds it, which takes a few minutes.
 
     Raises:
-        NotAvailable: there is no Go, or it cannot build the server.
+        UnavailableError: Go is not installed, or cannot build the server.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tokenmill" / f"versitygw-{VERSION}"
     program = cache / "versitygw"
@@ -37,7 +37,7 @@ def build() -> Path:
             return program
         go = shutil.which("go")
         if go is None:
-            raise NotAvailable("needs an S3 server: install Go, which builds one")
+            raise UnavailableError("needs an S3 server: install Go, which builds one")
         command = [go, "install", f"{MODULE}/cmd/versitygw@{VERSION}"]
         environment = {**os.environ, "GOBIN": str(cache / "building"), "GOFLAGS": "-mod=mod"}
         try:
@@ -45,15 +45,15 @@ def build() -> Path:
                 command, cwd=cache, env=environment, capture_output=True, text=True, timeout=_BUILD_SECONDS
             )
         except subprocess.TimeoutExpired as error:
-            raise NotAvailable(f"{' '.join(command)} took longer than {_BUILD_SECONDS} s") from error
+            raise UnavailableError(f"{' '.join(command)} took longer than {_BUILD_SECONDS} s") from error
         if built.returncode:
-            raise NotAvailable(f"{' '.join(command)} failed: {built.stderr[-500:]}")
+            raise UnavailableError(f"{' '.join(command)} failed: {built.stderr[-500:]}")
         (cache / "building" / "versitygw").replace(program)
     return program
 
 
 class ObjectStore:
-    """A server on this machine that keeps its buckets in a folder.
+    """A server on this machine, with its buckets in a folder.
 
     Attributes:
         endpoint: its URL.
@@ -67,7 +67,7 @@ class ObjectStore:
             address = f"127.0.0.1:{free.getsockname()[1]}"
         self.endpoint = f"http://{address}"
         options = ["--port", address, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION, "--quiet"]
-        # Without O_TMPFILE the server replaces a file by renaming, so that it is never gone in between, as on S3.
+        # Without O_TMPFILE, the server replaces a file by renaming, so the file never disappears meanwhile, as on S3.
         storage = ["posix", "--disableotmp", str(self._buckets)]
         self._output = (folder / "output").open("wb")
         self._process = subprocess.Popen([program, *options, *storage], stdout=self._output, stderr=subprocess.STDOUT)
@@ -75,12 +75,12 @@ class ObjectStore:
         while not self._answers(address):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise NotAvailable(f"the S3 server does not start: {(folder / 'output').read_text()[-500:]}")
+                raise UnavailableError(f"the S3 server does not start: {(folder / 'output').read_text()[-500:]}")
             time.sleep(0.05)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What boto3 reads from the environment."""
+        """The environment variables from which boto3 reads how to reach the server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": ACCESS_KEY,
@@ -90,7 +90,7 @@ class ObjectStore:
 
     @property
     def flags(self) -> list[str]:
-        """The same as Beam's flags."""
+        """Beam's flags that say how to reach the server."""
         return [
             f"--s3_endpoint_url={self.endpoint}",
             f"--s3_access_key_id={ACCESS_KEY}",
@@ -98,7 +98,7 @@ class ObjectStore:
             f"--s3_region_name={REGION}",
         ]
 
-    def new_bucket(self, name: str) -> str:
+    def make_bucket(self, name: str) -> str:
         """Makes a bucket and returns its path."""
         (self._buckets / name).mkdir()
         return f"s3://{name}"

@@ -481,7 +481,7 @@ def test_job_1_counts_words_of_the_same_mix(two_sources: Path, tokenizer: Path, 
         ({"row_length": 8}, "row_length is 8, which applies only to layout: packed, not padded"),
         (
             {"layout": "packed", "buckets": CHOICE},
-            "buckets is for layout: padded, and layout is packed; give row_length",
+            "buckets applies only to layout: padded, but layout is packed; give row_length",
         ),
         ({"buckets": CHOICE, "bucket_lengths": (4, 8)}, "bucket_lengths and buckets are both given; remove one"),
         (
