@@ -139,7 +139,7 @@ class _LearningObserver:
 def _print_size(loop: MergeLoop) -> None:
     size = loop.size
     console.print(
-        f"merging {size['words']:,} different words with {size['symbols']:,} symbols and {size['pairs']:,} different "
-        f"pairs; memory: {size['bytes'] / 1e6:,.1f} MB at the start, of which the lists of positions can grow to "
-        f"{size['max_list_bytes'] / 1e6:,.1f} MB, and about 110 bytes for each new pair"
+        f"merging {size.num_words:,} different words with {size.num_symbols:,} symbols and {size.num_pairs:,} "
+        f"different pairs; memory: {size.num_bytes / 1e6:,.1f} MB at the start, of which the lists of "
+        f"places can grow to {size.max_list_bytes / 1e6:,.1f} MB, and about 110 bytes for each new pair"
     )

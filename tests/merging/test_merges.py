@@ -9,11 +9,11 @@ import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core.merging.alphabet import spell_in_bytes, word_counts_to_arrays
+from bpe_core.merging.alphabet import GPT2_BYTE_ORDER, spell_in_bytes, word_counts_to_arrays
 from bpe_core.merging.loop import MergeLoop, Progress
 from bpe_core.merging.merges import learn_merges
 from bpe_core.merging.settings import MergeOptions, MergeSettings
-from bpe_core.merging.state import NUM_LISTED
+from bpe_core.merging.state import BOUNDARY, GONE
 
 TIES = ["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 
@@ -124,6 +124,35 @@ def test_long_words_and_many_merges_equal_the_slow_trainer() -> None:
         assert learned(words, num_merges=150, ties=ties) == slow.learn_merges(words, num_merges=150, ties=ties)
 
 
+def test_one_step_changes_words_and_pairs_as_the_example_in_the_step_module_shows() -> None:
+    h, u, g, s, p = (GPT2_BYTE_ORDER.index(byte) for byte in b"hugsp")
+    ug, dot = 256, BOUNDARY
+    words = spell_in_bytes(*word_counts_to_arrays({"hug": 10, "hugs": 5, "pug": 5}))
+    loop = MergeLoop(words, MergeSettings(num_merges=1))
+    assert loop._arrays.words.symbols.tolist() == [dot, h, u, g, dot, h, u, g, s, dot, p, u, g, dot]
+    assert list_pairs(loop) == {(h, u): (15, [1, 5]), (u, g): (20, [2, 6, 11]), (p, u): (5, [10]), (g, s): (5, [7])}
+    loop.run()
+    assert loop._arrays.words.symbols.tolist() == [dot, h, ug, -2, dot, h, ug, -2, s, dot, p, ug, -2, dot]
+    assert {pair: changed for pair, changed in list_pairs(loop).items() if changed[0] > 0} == {
+        (h, ug): (15, [1, 5]),
+        (p, ug): (5, [10]),
+        (ug, s): (5, [6]),
+    }
+    longer = MergeLoop(words, MergeSettings(num_merges=2))
+    longer.run()
+    assert longer._arrays.words.symbols[:5].tolist() == [dot, 257, GONE, -3, dot]
+
+
+def list_pairs(loop: MergeLoop) -> dict[tuple[int, int], tuple[int, list[int]]]:
+    """Each pair's count and places."""
+    pairs = loop._arrays.pairs
+    listed = {}
+    for pair in range(loop.size.num_pairs):
+        start, size, key = (int(column[pair]) for column in (pairs.list_starts, pairs.list_sizes, pairs.keys))
+        listed[key >> 32, key & 0xFFFFFFFF] = (int(pairs.counts[pair]), pairs.places[start : start + size].tolist())
+    return listed
+
+
 def test_counts_above_32_bits_stay_exact() -> None:
     merges = learn_merges({"aa": 3_000_000_000, "bc": 10, "aab": 2**40}, num_merges=3)
     assert merges[:] == [(b"a", b"a"), (b"aa", b"b"), (b"b", b"c")]
@@ -208,7 +237,7 @@ def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monke
     monkeypatch.setattr("bpe_core.merging.loop.MAX_PLACES", 9)  # Six symbols, and a boundary before each word and last.
     assert len(learn_merges(counts, num_merges=1)) == 1
     monkeypatch.setattr("bpe_core.merging.loop.MAX_PLACES", 8)
-    with pytest.raises(ValueError, match=r"2 different words of 6 symbols.*\(8\).*min_count"):
+    with pytest.raises(ValueError, match=r"2 different words with 6 symbols.*\(8\).*min_count"):
         learn_merges(counts, num_merges=1)
 
 
@@ -227,7 +256,7 @@ def test_progress_names_the_pair_and_the_count() -> None:
     seen: list[Progress] = []
 
     def watch(progress: Progress, loop: MergeLoop) -> None:
-        assert loop.size["words"] == 3
+        assert loop.size.num_words == 3
         seen.append(progress)
 
     learn_merges({"hug": 10, "pug": 5, "hugs": 5}, num_merges=2, on_progress=watch)
@@ -240,11 +269,11 @@ def test_progress_names_the_pair_and_the_count() -> None:
 def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -> None:
     table = pa.table({"word": pa.array(counts, pa.binary()), "count": pa.array(counts.values(), pa.int64())})
     loop = MergeLoop(spell_in_bytes(*word_counts_to_arrays(table)), MergeSettings(num_merges=60))
-    stated = loop.size["max_list_bytes"]
+    stated = loop.size.max_list_bytes
     loop.run()
     spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
     if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
-        assert 4 * loop._state[NUM_LISTED] <= stated
+        assert 4 * loop._arrays.state.num_places <= stated
 
 
 @pytest.mark.parametrize("count", [1.5, "3", 2**64, None])
