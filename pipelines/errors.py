@@ -7,6 +7,9 @@
             WorkerLostError      a worker process ended before its work was done
         OutputLockedError        another run is working on the same output folder
         LockLostError            another run took over this run's output folder
+    Exception                    caught inside `pipelines`, never raised to the user
+        DamagedFileError         a compressed file is damaged; becomes a bad row or a BadInputError
+        CheckSkippedError        a check cannot be made; becomes a skipped `Check`
 
 Besides these, a wrong setting is a plain `ValueError`, and a failing file system raises `OSError`.
 """
@@ -50,3 +53,11 @@ class OutputLockedError(RuntimeError):
 
 class LockLostError(RuntimeError):
     """Another run took this run for dead and is now working on its output folder."""
+
+
+class DamagedFileError(Exception):
+    """The bytes of a compressed file are damaged or truncated; the message is Arrow's."""
+
+
+class CheckSkippedError(Exception):
+    """A check cannot be made; the message says why."""

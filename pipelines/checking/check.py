@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pipelines.errors import CheckSkippedError
+
 Status = Literal["pass", "fail", "skip"]
 
 
@@ -44,10 +46,6 @@ class CheckResult:
     passed: bool
     summary: str
     values: Mapping[str, float] = field(default_factory=dict)
-
-
-class CheckSkippedError(Exception):
-    """A check cannot be made; the message says why."""
 
 
 def run_check(name: str, check: Callable[[], CheckResult]) -> Check:

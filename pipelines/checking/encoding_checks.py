@@ -18,8 +18,9 @@ from bpe_core.measuring.audit import find_unreachable
 from bpe_core.measuring.evaluation import count_word_tokens
 from bpe_core.measuring.token_display import escape_token
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
-from pipelines.checking.check import CheckResult, CheckSkippedError
+from pipelines.checking.check import CheckResult
 from pipelines.checking.comparison import compare_ids, count_common_prefix
+from pipelines.errors import CheckSkippedError
 from pipelines.reading.documents import read_corpus
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from bpe_core import Merges, Tokenizer
 from bpe_core.encoding.model import Model, get_symbol_pairs, number_tokens
-from pipelines.checking.check import CheckResult, CheckSkippedError
+from pipelines.checking.check import CheckResult
+from pipelines.errors import CheckSkippedError
 from pipelines.settings.project import Project
 from pipelines.settings.tokenizer import TokenizerSettings
 from pipelines.storage import files

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from pipelines.checking.check import Check, CheckSkippedError, run_check
+from pipelines.checking.check import Check, run_check
 from pipelines.checking.encoding_checks import (
     check_hugging_face,
     check_prefixes,
@@ -19,6 +19,7 @@ from pipelines.checking.training_checks import (
     check_word_counts,
     train_again,
 )
+from pipelines.errors import CheckSkippedError
 from pipelines.reading.formats.known_answers import NEGATIVES, POSITIVES
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Project

@@ -28,7 +28,7 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
         command: the name of the command, for the list of settings.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: it is not YAML, or a setting is unknown, missing, of the wrong type, or contradicts another. The
             message names the file, each such setting, its value, and what to do.
         SystemExit: `overrides` has `--help`; the list of settings was printed.

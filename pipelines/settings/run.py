@@ -8,7 +8,7 @@ from pipelines.settings.section import Section
 
 
 def count_cores() -> int:
-    """Returns how many cores this process may use, or on macOS and Windows, which do not tell, how many there are."""
+    """Returns how many cores this process may use; on macOS and Windows, which do not say, how many the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -50,7 +50,7 @@ def open_raw(path: str) -> BinaryIO:
     """Opens a file to read its bytes as they are stored.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
     """
     try:
         return _files_at(path).open(path)

@@ -79,9 +79,9 @@ def list_differences(old: Any, new: Any, path: str = "") -> list[str]:
             for key in keys
             for line in list_differences(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
         ]
-    return [] if old == new else [f"{path}: {_shorten(old)} before, {_shorten(new)} now"]
+    return [] if old == new else [f"{path}: {_format_short(old)} before, {_format_short(new)} now"]
 
 
-def _shorten(content: Any) -> str:
+def _format_short(content: Any) -> str:
     text = json.dumps(content, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

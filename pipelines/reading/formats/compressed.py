@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
+from pipelines.errors import DamagedFileError
 from pipelines.reading.formats.bad_rows import MAX_VALUE_BYTES, BadRows, is_damage, make_file_error
 from pipelines.reading.formats.raw_rows import FileSlice
 from pipelines.storage import files
@@ -13,10 +14,6 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 """Suffix of a file's name -> Arrow's name of the compression."""
 
 _BLOCK_BYTES = 1 << 20
-
-
-class DamagedFileError(Exception):
-    """The bytes of a compressed file are damaged or truncated; the message is Arrow's."""
 
 
 def find_compression(path: str) -> str | None:

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from pipelines.errors import DamagedFileError
 from pipelines.reading.formats.bad_rows import MAX_VALUE_BYTES, BadRows, describe_too_long
-from pipelines.reading.formats.compressed import DamagedFileError, read_blocks, read_lines
+from pipelines.reading.formats.compressed import read_blocks, read_lines
 from pipelines.reading.formats.raw_rows import FileSlice, RawRow, RawRows, make_batches
 from pipelines.settings.corpus import Corpus
 
