@@ -25,7 +25,7 @@ from pipelines.tokenizing.tokenize_corpus import TokenizingResult
 
 ROOT = Path(__file__).parent.parent
 
-# No processes are started, and nothing is drawn.
+# Runs in one process and without progress bars.
 QUIET = ("--run.workers", "1", "--run.progress", "false")
 
 
@@ -37,7 +37,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def exit_code(*argv: str) -> Any:
-    """What a command that does not end well exits with."""
+    """Runs a command that must fail; returns its exit code."""
     with pytest.raises(SystemExit) as ended:
         cli.main(argv)
     return ended.value.code
@@ -48,7 +48,7 @@ def given_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
 
 
 def byte_tokenizer(tmp_path: Path) -> str:
-    """Bytes, u+g is 256 and h+ug is 257."""
+    """A tokenizer of kind byte with two merges: u+g is 256, h+ug is 257."""
     Tokenizer.train(["hug pug hug"], vocab_size=258).save(tmp_path / "bytes")
     return str(tmp_path / "bytes")
 
@@ -61,7 +61,7 @@ def char_tokenizer(tmp_path: Path) -> str:
 
 
 def project_file(tmp_path: Path, **sections: Any) -> str:
-    """A project in `tmp_path` on a small corpus of one JSON file."""
+    """Writes a project in `tmp_path` with a small corpus of one JSON file; returns the path of the YAML file."""
     (tmp_path / "corpus.jsonl").write_text('{"text": "low lower lowest"}\n{"text": "new newer newest"}\n')
     content = {
         "corpus": {"files": str(tmp_path / "corpus.jsonl")},
@@ -119,7 +119,7 @@ def test_train_from_word_counts_does_not_read_the_corpus(tmp_path: Path) -> None
     assert exit_code("train", "--config", path, "--from-counts", str(tmp_path / "none"), *QUIET) == 2
 
 
-def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_word_counts_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, counts = project_file(tmp_path), str(tmp_path / "none")
     assert exit_code("train", "--config", path, "--from-counts", counts, *QUIET) == 2
     assert (
@@ -129,7 +129,7 @@ def test_word_counts_that_are_not_there_are_named(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("job", ["train", "tokenize", "sweep"])
-def test_settings_override_the_file_and_what_follows_two_dashes_goes_to_beam(
+def test_settings_override_the_file_and_flags_after_two_dashes_go_to_beam(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
     seen: list[tuple[Any, Sequence[str]]] = []
@@ -198,7 +198,7 @@ def test_input_that_is_not_utf8_is_repaired(
     assert capfdbinary.readouterr().out == "a\ufffdb\nhug\n".encode()
 
 
-def test_ids_cut_inside_a_character_are_written_as_their_bytes(
+def test_ids_that_split_a_character_are_written_as_their_bytes(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     cli.main(["decode", "--tokenizer", byte_tokenizer(tmp_path), "228 189"])
@@ -219,7 +219,7 @@ def test_ids_cut_inside_a_character_are_written_as_their_bytes(
         ("9" * 5000, f"{'9' * 60!r} in {'9' * 60!r} is not an id"),
     ],
 )
-def test_what_is_not_an_id_is_refused(
+def test_a_word_that_is_not_an_id_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, message: str
 ) -> None:
     folder = byte_tokenizer(tmp_path)
@@ -228,7 +228,7 @@ def test_what_is_not_an_id_is_refused(
     assert capsys.readouterr().err.startswith(f"tokenmill: {message}")
 
 
-def test_a_character_without_an_id_is_refused_where_there_is_no_unk(
+def test_a_character_without_an_id_is_refused_if_there_is_no_unk_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Tokenizer.train(["ab"], kind="char", num_merges=0).save(tmp_path)
@@ -237,9 +237,7 @@ def test_a_character_without_an_id_is_refused_where_there_is_no_unk(
 
 
 @pytest.mark.parametrize("command", ["encode", "decode", "inspect"])
-def test_a_tokenizer_that_is_not_there_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_a_missing_tokenizer_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     assert exit_code(command, "--tokenizer", str(tmp_path), "1") == 2
     assert capsys.readouterr().err == (
         f"tokenmill: {tmp_path}/tokenizer.json: no such file; train the tokenizer first (tokenmill train), or name "
@@ -293,7 +291,7 @@ def test_the_known_answers_are_printed_or_written_as_parquet(
     assert pq.read_table(path).to_pydict() == {"lang": languages, "text": texts}
 
 
-def test_a_reader_that_ends_early_ends_the_command_without_a_word() -> None:
+def test_a_reader_that_ends_early_ends_the_command_silently() -> None:
     command = [sys.executable, "-m", "pipelines.cli", "corpus", "known-answers"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -315,15 +313,13 @@ def test_a_reader_that_ends_early_ends_the_command_without_a_word() -> None:
         (["encode", "--tokenizer", "x", "--run.workers", "1"], "unrecognized arguments: --run.workers"),
     ],
 )
-def test_what_is_no_command_is_refused(capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
+def test_wrong_commands_are_refused(capsys: pytest.CaptureFixture[str], argv: list[str], message: str) -> None:
     assert exit_code(*argv) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job", ["train", "tokenize"])
-def test_settings_that_are_wrong_are_named_with_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str
-) -> None:
+def test_wrong_settings_are_named_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str) -> None:
     path = project_file(tmp_path, run={"workerz": 1})
     assert exit_code(job, "--config", path) == 2
     assert capsys.readouterr().err == (
@@ -343,9 +339,7 @@ def test_a_missing_section_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "the section 'train' is missing; training needs tokenizer: and train:" in capsys.readouterr().err
 
 
-def test_a_config_file_that_is_not_there_or_not_yaml_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_config_file_that_is_missing_or_not_yaml_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "p.yaml"
     assert exit_code("train", "--config", str(path)) == 2
     assert capsys.readouterr().err == f"tokenmill: {path}: no such file\n"
@@ -360,13 +354,13 @@ def test_a_config_file_that_is_not_there_or_not_yaml_is_named(
         assert capsys.readouterr().err.startswith(f"tokenmill: {path} {message}")
 
 
-def test_a_corpus_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_corpus_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project_file(tmp_path, corpus={"files": str(tmp_path / "*.parquet")})
     assert exit_code("train", "--config", path, *QUIET) == 2
     assert f"tokenmill: corpus.files: nothing matches '{tmp_path}/*.parquet'; give" in capsys.readouterr().err
 
 
-def test_an_output_of_other_settings_is_not_replaced_unasked(
+def test_an_output_of_other_settings_is_replaced_only_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = project_file(tmp_path)
@@ -382,7 +376,7 @@ def test_an_output_of_other_settings_is_not_replaced_unasked(
 
 
 @pytest.mark.parametrize("job", ["train", "tokenize"])
-def test_an_error_in_a_worker_is_told_with_its_file_and_row_and_no_traceback(
+def test_an_error_in_a_worker_is_printed_with_its_file_and_row_and_no_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, job: str
 ) -> None:
     offsets = b"".join(at.to_bytes(4, "little") for at in (0, 2, 4, 6))
@@ -401,7 +395,7 @@ def test_an_error_in_a_worker_is_told_with_its_file_and_row_and_no_traceback(
         f"tokenmill: {tmp_path}/bad.parquet, row 1: the text is not UTF-8 (invalid start byte at byte 0: "
         r"b'\xff\xfe'). Set corpus.on_invalid_utf8 to replace, skip or quarantine" + "\n"
     )
-    # What Beam logs goes to the terminal too, where it is not pytest that takes it.
+    # Beam's log also goes to the terminal, unless pytest captures it.
     assert "Traceback" not in caplog.text
 
 
@@ -416,7 +410,7 @@ def test_export_writes_what_the_format_can_hold(tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "codes").exists()
 
 
-def test_cut_writes_the_tokenizer_of_the_first_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cut_writes_a_tokenizer_with_the_first_merges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokenizer = byte_tokenizer(tmp_path)
     cli.main(["cut", "--tokenizer", tokenizer, "--merges", "1", "--output", str(tmp_path / "cut")])
     cut = Tokenizer.load(tmp_path / "cut")
@@ -455,7 +449,7 @@ WAIT_SECONDS = 120
 
 
 def processes_of(group: int) -> list[str]:
-    """The processes of a group that have not ended."""
+    """The command lines of the processes of a group that have not ended."""
     listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat=,args="], capture_output=True, text=True, check=True).stdout
     lines = [line.split(maxsplit=2) for line in listed.splitlines()]
     return [line[2] for line in lines if int(line[0]) == group and not line[1].startswith("Z")]
@@ -483,7 +477,7 @@ def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: sig
 
 
 @pytest.mark.parametrize("command", ["encode", "decode", "inspect"])
-def test_a_closed_standard_input_is_said(
+def test_a_closed_standard_input_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
@@ -503,7 +497,7 @@ def test_text_and_output_are_the_same_bytes_in_every_locale(tmp_path: Path) -> N
         assert said("corpus", "known-answers").decode().splitlines()[0] == next(known_answer_documents())[1]
 
 
-def test_a_tokenizer_that_is_not_there_or_damaged_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_or_damaged_tokenizer_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for content, message in (
         (None, "no such file; train the tokenizer first (tokenmill train), or name another"),
         (b"\xff", "is not UTF-8 text: "),
@@ -523,7 +517,7 @@ def test_the_number_of_tokens_to_show_is_not_negative(tmp_path: Path, capsys: py
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
-def test_a_full_disk_is_said_with_a_remedy() -> None:
+def test_a_full_disk_is_reported_with_a_remedy() -> None:
     with open("/dev/full", "wb") as full:
         run = [sys.executable, "-m", "pipelines.cli", "corpus", "known-answers"]
         ended = subprocess.run(run, cwd=ROOT, stdout=full, stderr=subprocess.PIPE)
@@ -531,7 +525,7 @@ def test_a_full_disk_is_said_with_a_remedy() -> None:
     assert b"No space left on device; free some space and run the same command again\n" in ended.stderr
 
 
-def test_counts_by_id_that_are_no_array_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_by_id_that_are_not_an_array_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.npy").write_bytes(b"x")
     given = ("--id-counts", str(tmp_path / "x.npy"))
     assert exit_code("audit", "--tokenizer", byte_tokenizer(tmp_path), *given) == Outcome.BAD_INPUT

@@ -29,25 +29,24 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     """Builds a pipeline, runs it and waits until it ends.
 
     Unless `beam_args` has a `--runner`, the pipeline runs on Beam's FnApi runner, which downloads nothing, in
-    `run.num_workers` processes; one worker runs in this process.
+    `run.num_workers` processes. If that is 1, it runs in this process.
 
     Raises:
         BadInputError: a worker failed with a `ValueError`.
         PipelineError: a worker failed with another error, or was lost.
     """
     with _make_liveness_file() as liveness_file:
-        if any(flag.split("=")[0] == "--runner" for flag in beam_args):
+        is_local = all(flag.split("=")[0] != "--runner" for flag in beam_args)
+        if not is_local:
             pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
         else:
-            # A worker's error is also raised here. Beam would print its traceback twice.
-            logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
             options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])
             pipeline = beam.Pipeline(
                 runner=_make_local_runner(run.num_workers, options, liveness_file), options=options
             )
         build(pipeline)
         try:
-            with _watch_workers(liveness_file):
+            with _watch_workers(liveness_file), _keep_beam_quiet(is_local):
                 pipeline.run().wait_until_finish()
         except WorkerLostError:
             raise
@@ -56,8 +55,21 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
 
 
 @contextmanager
+def _keep_beam_quiet(is_local: bool) -> Iterator[None]:
+    """Keeps Beam from logging its block's errors on the local runner: we raise them, Beam would print them twice."""
+    logger = logging.getLogger("apache_beam")
+    level = logger.level
+    if is_local:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
 def _make_liveness_file() -> Iterator[str]:
-    """Yields the path of the liveness file: the workers exit when it is deleted."""
+    """Yields the path of the liveness file; deletes the file at the end, so that the workers exit."""
     descriptor, path = tempfile.mkstemp(prefix="tokenmill-")
     os.close(descriptor)
     try:
@@ -74,8 +86,8 @@ def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
     """
     flags = dict(flag.lstrip("-").partition("=")[::2] for flag in beam_args)
     runner = flags.get("runner", "DirectRunner")
-    environment = flags.get("environment_type", "LOOPBACK" if runner in _RUNNERS_HERE else "DOCKER")
-    if environment == "LOOPBACK":  # The workers are processes of the driver.
+    environment = flags.get("environment_type", "LOOPBACK" if runner in _LOCAL_RUNNERS else "DOCKER")
+    if environment == "LOOPBACK":  # The driver starts the workers, in its own working folder.
         return
     for path in paths:
         if "://" not in path and not os.path.isabs(path):
@@ -85,10 +97,11 @@ def check_paths(paths: Iterable[str], beam_args: Sequence[str]) -> None:
             )
 
 
-_RUNNERS_HERE = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "PrismRunner")
+_LOCAL_RUNNERS = ("DirectRunner", "FnApiRunner", "BundleBasedDirectRunner", "SwitchingDirectRunner", "PrismRunner")
 
 
 def _make_local_runner(num_workers: int, options: PipelineOptions, liveness_file: str) -> FnApiRunner:
+    """Returns a runner with one worker in this process, or with several worker processes."""
     if num_workers == 1:
         return FnApiRunner()
     # The runner's own multi_processing mode gives its workers no options, lets them log to the terminal, and leaves

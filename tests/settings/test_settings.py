@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one wins, and what is said about wrong ones."""
+"""Settings: where they come from, which source wins, and the messages about wrong ones."""
 
 import dataclasses
 import os
@@ -39,7 +39,7 @@ def settings_file(tmp_path: Path, **sections: Any) -> str:
 
 
 def complaint(tmp_path: Path, **sections: Any) -> str:
-    """What is said about a file of settings, below the line that names the file."""
+    """The message about a wrong settings file, without the line that names the file."""
     path = settings_file(tmp_path, **sections)
     with pytest.raises(ValueError, match="to correct") as caught:
         load_project(path)
@@ -112,7 +112,7 @@ def test_a_value_of_the_wrong_type_is_refused(tmp_path: Path, sections: dict[str
     assert complaint(tmp_path, **sections) == message
 
 
-def test_all_wrong_settings_are_told_at_once(tmp_path: Path) -> None:
+def test_all_wrong_settings_are_reported_at_once(tmp_path: Path) -> None:
     sections = {"run": {"workers": -1}, "shards": {"output": "o", "overlap": "x"}, "train": {}}
     assert complaint(tmp_path, **sections) == (
         "train.output: missing; add it to the file or give --train.output\n"
@@ -228,7 +228,7 @@ def test_merge_settings_carry_every_value() -> None:
     assert TokenizerSettings(**values).merge_settings == MergeSettings(**values)
 
 
-def test_the_smallest_vocabulary_holds_bytes_and_special_tokens(tmp_path: Path) -> None:
+def test_the_smallest_vocabulary_has_bytes_and_special_tokens(tmp_path: Path) -> None:
     tokenizer = {"vocab_size": 258, "special_tokens": {"eos": "<a>", "additional": ["<a>", "<b>"]}}
     loaded = load_project(settings_file(tmp_path, tokenizer=tokenizer)).tokenizer
     assert loaded == TokenizerSettings(vocab_size=258, special_tokens={"eos": "<a>", "additional": ["<a>", "<b>"]})
@@ -319,7 +319,7 @@ def test_an_unknown_argument_is_refused(tmp_path: Path, override: str, message: 
 
 
 @pytest.mark.parametrize("section", ["train", "shards", "sweep"])
-def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path, section: str) -> None:
+def test_an_output_whose_name_is_a_glob_is_refused(tmp_path: Path, section: str) -> None:
     with pytest.raises(ValueError, match=rf"{section}\.output: 'out\[1\]' contains one of \* \? \["):
         load_project(settings_file(tmp_path), [f"--{section}.output=out[1]"])
 
@@ -339,14 +339,14 @@ def test_an_output_that_beam_would_take_for_a_pattern_is_refused(tmp_path: Path,
         (b"1: 2", r"project\.yaml: 1 setting to correct\n  1: no such setting; the settings here are corpus, "),
     ],
 )
-def test_a_file_that_holds_no_settings_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_without_settings_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "project.yaml"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
         load_project(str(path))
 
 
-def test_a_file_of_settings_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no\.yaml: no such file"):
         load_project(str(tmp_path / "no.yaml"))
 
@@ -367,7 +367,7 @@ def test_settings_cannot_be_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_files_in_configs_are_whole_projects(path: Path) -> None:
+def test_the_files_in_configs_are_complete_projects(path: Path) -> None:
     project = load_project(str(path))
     training = TrainingJob.of(project)
     assert training.tokenizer == project.tokenizer
@@ -474,7 +474,7 @@ def test_a_manifest_gives_back_every_setting(tmp_path: Path) -> None:
     assert '"bucket_lengths": [4, -8]' in (tmp_path / "_manifest.json").read_text()
 
 
-def test_a_manifest_that_is_not_json_is_named_and_one_that_is_not_there_is_none(tmp_path: Path) -> None:
+def test_a_manifest_that_is_not_json_is_named_and_a_missing_one_is_none(tmp_path: Path) -> None:
     path = tmp_path / "_manifest.json"
     assert read_json(str(path)) is None
     path.write_text('{"a": ')
@@ -506,7 +506,7 @@ def test_a_column_carried_twice_is_refused(tmp_path: Path) -> None:
         load_project(str(path))
 
 
-def test_outputs_are_apart(tmp_path: Path) -> None:
+def test_outputs_must_differ(tmp_path: Path) -> None:
     shards = {"output": f"{tmp_path}/out/", "tokenizer": "x"}
     project = load_project(settings_file(tmp_path, train={"output": f"{tmp_path}/out"}, shards=shards))
     message = f"train.output and shards.output are both '{tmp_path}/out'; give each a folder of its own"
@@ -516,13 +516,13 @@ def test_outputs_are_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lengths", [[0], [8, "a"]])
-def test_one_wrong_item_is_one_thing_to_correct(tmp_path: Path, lengths: list[Any]) -> None:
+def test_one_wrong_item_is_reported_once(tmp_path: Path, lengths: list[Any]) -> None:
     said = complaint(tmp_path, shards={"output": "o", "bucket_lengths": lengths})
     assert said.startswith(f"shards.bucket_lengths.{len(lengths) - 1}: Input should be")
     assert "\n" not in said
 
 
-def test_what_should_be_a_list_is_asked_for_as_one(tmp_path: Path) -> None:
+def test_a_setting_that_should_be_a_list_is_asked_for_as_a_list(tmp_path: Path) -> None:
     said = complaint(tmp_path, shards={"output": "o", "carry": "lang"})
     assert said == "shards.carry: should be a list, as [first, second], got 'lang'"
     said = complaint(tmp_path, shards={"output": "o", "bucket_lengths": []})
