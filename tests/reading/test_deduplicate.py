@@ -1,4 +1,4 @@
-"""Documents that a corpus holds more than once: which are left out, in both jobs, and what the manifests say."""
+"""Exact duplicates: which documents both jobs leave out, and what their manifests say."""
 
 import random
 from collections import Counter
@@ -48,7 +48,7 @@ def write_corpus(folder: Path) -> Path:
 
 
 def first_places(corpus: Path, pre_tokenizer: PreTokenizer = PLAIN) -> tuple[list[tuple[str, int]], Counter[str]]:
-    """The slow twin: where the documents are that stay, of those with text, and how many of each file do not."""
+    """A slow reference: returns the places of the documents that stay, and the number left out of each file."""
     seen: set[str] = set()
     kept, left_out = [], Counter[str]()
     settings = Corpus(files=(str(corpus),))
@@ -104,7 +104,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=str,
 )
-def test_the_first_in_file_and_row_order_stays(
+def test_the_first_document_in_the_order_of_files_and_rows_stays(
     corpus: Path, tmp_path: Path, pre_tokenizer: PreTokenizer, task_bytes: int
 ) -> None:
     kept, left_out = first_places(corpus, pre_tokenizer)
@@ -145,7 +145,7 @@ def test_workers_do_not_matter(corpus: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("num_parts", [2, 3, 64])
-def test_parts_of_the_hashes_make_up_the_whole(corpus: Path, tmp_path: Path, num_parts: int) -> None:
+def test_all_parts_together_find_all_duplicates(corpus: Path, tmp_path: Path, num_parts: int) -> None:
     tasks, _ = find(corpus, tmp_path)
     order = sorted({file_slice.path for task in tasks.values() for file_slice in task})
     hashed = {
@@ -166,11 +166,11 @@ def test_parts_of_the_hashes_make_up_the_whole(corpus: Path, tmp_path: Path, num
     assert places(num_parts) == places(1)
 
 
-def test_many_parts_are_used_where_there_is_much_text(
+def test_a_large_corpus_is_compared_in_many_parts(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = find(corpus, tmp_path / "one")[1]
-    seen = tmp_path / "seen"  # The function is pickled on its way to the worker.
+    seen = tmp_path / "seen"  # The function is pickled for the workers, so it writes to a folder.
 
     def compare(part: int, num_parts: int, *rest: Any) -> Any:
         with seen.open("a") as file:
@@ -205,7 +205,7 @@ def test_hashes_are_kept_until_their_file_or_the_normalisation_changes(tmp_path:
     assert not hashes().keys() & after.keys()
 
 
-def test_a_document_comes_back_when_the_first_of_its_kind_has_gone(tmp_path: Path) -> None:
+def test_a_document_comes_back_if_the_first_one_is_removed(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     write(corpus / "a.parquet", ["x", "y"])
     write(corpus / "b.parquet", ["y", "z"])
@@ -244,7 +244,7 @@ def places_in(output: Path) -> list[tuple[str, int]]:
     return sorted((row["source_file"], row["source_row"]) for table in tables for row in table.to_pylist())
 
 
-def test_job_2_leaves_duplicates_out_and_says_how_many(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_job_2_leaves_out_duplicates_and_counts_them(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     kept, left_out = first_places(corpus)
     manifest = tokenize_corpus(tokenizing(corpus, tmp_path / "shards"))
     assert places_in(tmp_path / "shards") == sorted(kept)
@@ -262,12 +262,12 @@ def test_nothing_is_left_out_by_default(corpus: Path, tmp_path: Path, tokenizer:
     assert not (tmp_path / "shards" / "_duplicates").exists()
 
 
-def test_in_a_later_run_the_old_document_stays(tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_the_old_document_stays_in_a_later_run(tmp_path: Path, tokenizer: Tokenizer) -> None:
     corpus, output = tmp_path / "corpus", tmp_path / "shards"
     old = write(corpus / "b.parquet", ["the cat", "猫", "the cat"])
     tokenize_corpus(tokenizing(corpus, output))
     shards = {path: path.stat().st_mtime_ns for path in output.glob("bucket=*/*")}
-    new = write(corpus / "a.parquet", ["new", "猫", "new"])  # Before the old one by name.
+    new = write(corpus / "a.parquet", ["new", "猫", "new"])  # Sorts before the old file by name.
     manifest = tokenize_corpus(tokenizing(corpus, output))
     assert places_in(output) == [(str(new), 0), (str(old), 0), (str(old), 1)]
     assert shards.items() <= {path: path.stat().st_mtime_ns for path in output.glob("bucket=*/*")}.items()
@@ -304,7 +304,7 @@ def test_job_1_counts_each_document_once(corpus: Path, tmp_path: Path) -> None:
     assert {path.suffix for path in (tmp_path / "word_counts" / "_duplicates").iterdir()} == {".parquet"}
 
 
-def test_off_is_a_word_in_yaml_too(tmp_path: Path) -> None:
+def test_off_may_be_written_without_quotes_in_yaml(tmp_path: Path) -> None:
     for value in ("off", "exact"):
         path = tmp_path / "project.yaml"
         path.write_text(f"corpus: {{files: x, deduplicate: {value}}}\n")

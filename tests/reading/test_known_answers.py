@@ -1,4 +1,4 @@
-"""The synthetic corpus: what is planted in it, and what a tokenizer must find there."""
+"""The known-answers corpus: which words are planted in it, and what a tokenizer must learn from it."""
 
 import hashlib
 import os
@@ -75,7 +75,7 @@ def test_more_merges_never_mean_more_tokens_and_never_fewer_entries() -> None:
     assert sizes[-1] > sizes[0]
 
 
-def test_there_is_a_sweet_spot_and_later_the_negatives_become_whole() -> None:
+def test_one_size_is_best_and_at_larger_sizes_the_negatives_become_whole() -> None:
     whole = {
         num_merges: (
             compute_share_whole(tokenizer_of(num_merges), POSITIVES),
@@ -89,7 +89,7 @@ def test_there_is_a_sweet_spot_and_later_the_negatives_become_whole() -> None:
 
 
 @pytest.mark.parametrize("num_merges", MERGE_COUNTS)
-def test_every_document_comes_back_with_one_blank_between_words(num_merges: int) -> None:
+def test_every_document_is_decoded_with_one_space_between_words(num_merges: int) -> None:
     tokenizer = tokenizer_of(num_merges)
     unknown = tokenizer.special_id("unk")
     for text in TEXTS:

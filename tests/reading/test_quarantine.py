@@ -1,4 +1,4 @@
-"""Bad rows and files: what is found, what the settings make of it, and where it is listed, in both jobs."""
+"""Bad rows and files in both jobs: what is detected, what the settings do with it, and where it is listed."""
 
 import gzip
 import io
@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from corpus_files import make_string_column, read_documents, write_parquet
 
 from bpe_core.tokenizer import Tokenizer
 from pipelines.cli import main
@@ -45,11 +46,6 @@ QUARANTINE: dict[str, Any] = {
 Listed = tuple[str, int, int | None, str, bytes | None]
 
 
-def parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
-    pq.write_table(pa.table(columns), path, **options)
-    return path
-
-
 def damage_row_group(path: Path, row_group: int) -> None:
     content = bytearray(path.read_bytes())
     start = pq.read_metadata(path).row_group(row_group).column(0).data_page_offset
@@ -57,24 +53,19 @@ def damage_row_group(path: Path, row_group: int) -> None:
     path.write_bytes(content)
 
 
-def strings(values: list[bytes | None]) -> pa.Array:
-    """A string column that may hold bytes which are not UTF-8."""
-    binary = pa.array(values, pa.binary())
-    nulls, offsets, data = binary.buffers()
-    return pa.StringArray.from_buffers(len(binary), offsets, data, nulls)
-
-
 def write_bad_corpus(folder: Path) -> tuple[list[str], list[Listed]]:
-    """Writes one of every bad thing between good rows; returns the good texts and what the quarantine has to list."""
+    """Writes every kind of bad row between good ones; returns the good texts and the bad rows to be listed."""
     folder.mkdir(parents=True)
     rows: list[bytes | None] = [b"good a0", None, b"bad \xff", b"x" * 2001, b"good a4", b"y" * 2000]
-    parquet(folder / "a.parquet", {"text": strings(rows)}, row_group_size=2)
-    parquet(folder / "b.parquet", {"text": [f"good b{n}" for n in range(30)]}, row_group_size=10, compression="zstd")
+    write_parquet(folder / "a.parquet", {"text": make_string_column(rows)}, row_group_size=2)
+    write_parquet(
+        folder / "b.parquet", {"text": [f"good b{n}" for n in range(30)]}, row_group_size=10, compression="zstd"
+    )
     damage_row_group(folder / "b.parquet", 1)
-    whole = parquet(folder / "c.parquet", {"text": ["cut off"] * 50}).read_bytes()
+    whole = write_parquet(folder / "c.parquet", {"text": ["cut off"] * 50}).read_bytes()
     (folder / "c.parquet").write_bytes(whole[:-20])
     (folder / "d.parquet").write_bytes(b"")
-    parquet(folder / "e.parquet", {"text": [1, 2, 3]})
+    write_parquet(folder / "e.parquet", {"text": [1, 2, 3]})
     lines = [
         b'{"text": "good f0"}',
         b"",
@@ -140,7 +131,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def project(corpus: Path, tokenizer: Path, output: Path, workers: int = 1, **options: Any) -> Project:
-    """Both jobs: the shards go below `output`, and so does the tokenizer of job 1."""
+    """Returns the settings of both jobs, which write into folders of `output`."""
     return Project(
         corpus=Corpus(files=(str(corpus),), **{**QUARANTINE, **options}),
         tokenizer=TokenizerSettings(num_merges=3),
@@ -153,7 +144,7 @@ def project(corpus: Path, tokenizer: Path, output: Path, workers: int = 1, **opt
 
 
 def listed(folder: Path) -> list[Listed]:
-    """What a quarantine lists, by file and row; the whole folder is read as any reader of Parquet does it."""
+    """Returns the rows of a quarantine folder, sorted by file and row; the folder is read like any Parquet data set."""
     table = pq.read_table(folder)
     assert table.schema.remove_metadata() == QUARANTINE_SCHEMA
     rows = [(Path(r["file"]).name, r["row"], r["rows"], r["reason"], r["value"]) for r in table.to_pylist()]
@@ -202,7 +193,7 @@ def test_job_1_counts_all_good_rows_and_lists_every_bad_one(tokenizer: Path, tmp
     assert manifest["corpus"]["text_bytes"] == sum(map(len, good))
     clean = tmp_path / "clean"
     clean.mkdir()
-    parquet(clean / "good.parquet", {"text": good})
+    write_parquet(clean / "good.parquet", {"text": good})
     train_tokenizer(project(clean, tokenizer, clean))
     for name in ("tokenizer.json", "word_counts/part-00000-of-00002.parquet"):
         assert (clean / "trained" / name).read_bytes() == (tmp_path / "trained" / name).read_bytes()
@@ -232,7 +223,7 @@ def test_exit_codes_tell_a_quarantine_from_a_failure(
     assert code() == Outcome.DONE
 
 
-def test_a_task_lost_with_its_list_of_bad_rows_is_done_again(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_task_whose_quarantine_file_is_lost_is_done_again(tokenizer: Path, tmp_path: Path) -> None:
     write_bad_corpus(tmp_path / "corpus")
     (tmp_path / "corpus" / "g.jsonl.gz").unlink()
     settings = project(tmp_path / "corpus", tokenizer, tmp_path)
@@ -244,7 +235,7 @@ def test_a_task_lost_with_its_list_of_bad_rows_is_done_again(tokenizer: Path, tm
     assert contents(tmp_path / "shards") == before
 
 
-def test_a_replaced_output_keeps_no_older_list(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_replaced_output_keeps_no_older_quarantine(tokenizer: Path, tmp_path: Path) -> None:
     write_bad_corpus(tmp_path / "corpus")
     settings = project(tmp_path / "corpus", tokenizer, tmp_path)
     tokenize_corpus(settings)
@@ -279,7 +270,7 @@ FIRST = {
 
 @pytest.mark.parametrize("job", [train_tokenizer, tokenize_corpus])
 @pytest.mark.parametrize("reason", SETTING_OF)
-def test_fail_stops_either_job_naming_the_first_bad_row_of_its_kind(
+def test_fail_stops_both_jobs_and_names_the_first_bad_row(
     tokenizer: Path, tmp_path: Path, job: Callable[[Project], Any], reason: str
 ) -> None:
     write_bad_corpus(tmp_path / "corpus")
@@ -293,16 +284,12 @@ def test_fail_stops_either_job_naming_the_first_bad_row_of_its_kind(
 
 
 def read(path: Path, carry: tuple[str, ...] = (), **options: Any) -> tuple[list[str], dict[str, int]]:
-    corpus = Corpus(files=(str(path),), **options)
-    counts: Counter[str] = Counter()
-    batches = [
-        batch for task in plan_tasks(find_files(corpus), 1 << 30) for batch in read_task(task, corpus, counts, carry)
-    ]
-    return [text for batch in batches for text in batch.texts.to_pylist()], {k: n for k, n in counts.items() if n}
+    documents = read_documents(path, carry, **options)
+    return documents.texts, documents.counts
 
 
-def test_of_several_bad_rows_the_first_in_the_file_is_named(tmp_path: Path) -> None:
-    path = parquet(tmp_path / "a.parquet", {"text": strings([b"a", b"b" * 9, b"\xff", None])})
+def test_the_first_bad_row_of_a_file_is_named(tmp_path: Path) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"text": make_string_column([b"a", b"b" * 9, b"\xff", None])})
     everything: dict[str, Any] = {"on_null": "fail", "max_document_bytes": 8}
     with pytest.raises(BadInputError, match=r"row 1: the document has 9 bytes"):
         read(path, **everything)
@@ -314,10 +301,10 @@ def test_of_several_bad_rows_the_first_in_the_file_is_named(tmp_path: Path) -> N
         read(lines, **everything)
 
 
-def test_the_documents_before_the_break_in_a_row_group_are_kept(tmp_path: Path) -> None:
+def test_the_documents_before_the_damage_in_a_row_group_are_kept(tmp_path: Path) -> None:
     chance = random.Random(3)
     texts = [chance.randbytes(5000).hex() for _ in range(4000)]
-    path = parquet(tmp_path / "a.parquet", {"text": texts}, use_dictionary=False, compression="zstd")
+    path = write_parquet(tmp_path / "a.parquet", {"text": texts}, use_dictionary=False, compression="zstd")
     content = bytearray(path.read_bytes())
     start = len(content) * 3 // 4
     content[start : start + 4000] = bytes(4000)
@@ -330,8 +317,8 @@ def test_the_documents_before_the_break_in_a_row_group_are_kept(tmp_path: Path) 
     assert read(path, on_unreadable="quarantine") == (first, counts)
 
 
-def test_a_page_whose_checksum_is_wrong_is_unreadable(tmp_path: Path) -> None:
-    path = parquet(
+def test_a_page_with_a_wrong_checksum_is_unreadable(tmp_path: Path) -> None:
+    path = write_parquet(
         tmp_path / "a.parquet",
         {"text": ["some text", "more text"]},
         use_dictionary=False,
@@ -344,10 +331,8 @@ def test_a_page_whose_checksum_is_wrong_is_unreadable(tmp_path: Path) -> None:
         read(path)
 
 
-def test_trouble_with_getting_at_a_file_is_not_taken_for_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = parquet(tmp_path / "a.parquet", {"text": ["a"] * 100})
+def test_a_failing_file_system_is_not_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_parquet(tmp_path / "a.parquet", {"text": ["a"] * 100})
     corpus = Corpus(files=(str(path),), **QUARANTINE)
     tasks = plan_tasks(find_files(corpus))
 
@@ -360,9 +345,9 @@ def test_trouble_with_getting_at_a_file_is_not_taken_for_bad_input(
         list(read_task(tasks[0], corpus, Counter()))
 
 
-def test_carried_text_that_is_not_utf8_is_treated_as_the_text_is(tmp_path: Path) -> None:
-    columns = {"text": ["a", "b", "c"], "lang": strings([b"en", b"\xffn", None]), "n": [1, 2, 3]}
-    path = parquet(tmp_path / "a.parquet", columns)
+def test_carried_text_that_is_not_utf8_is_treated_like_the_text(tmp_path: Path) -> None:
+    columns = {"text": ["a", "b", "c"], "lang": make_string_column([b"en", b"\xffn", None]), "n": [1, 2, 3]}
+    path = write_parquet(tmp_path / "a.parquet", columns)
     with pytest.raises(BadInputError, match=r"a\.parquet, row 1: column 'lang' is not UTF-8 .* Set corpus\.on_inv"):
         read(path, ("n", "lang"))
     assert read(path, ("n",))[0] == ["a", "b", "c"]
@@ -374,9 +359,9 @@ def test_carried_text_that_is_not_utf8_is_treated_as_the_text_is(tmp_path: Path)
     assert batch.carried.to_pydict() == {"lang": ["en", "\ufffdn", None], "n": [1, 2, 3]}
 
 
-def test_replaced_carried_text_reaches_the_shards_in_its_own_type(tokenizer: Path, tmp_path: Path) -> None:
-    columns = {"text": ["good", "good"], "lang": strings([b"en", b"\xffn"]).dictionary_encode()}
-    parquet(tmp_path / "a.parquet", columns)
+def test_repaired_carried_text_keeps_its_type_in_the_shards(tokenizer: Path, tmp_path: Path) -> None:
+    columns = {"text": ["good", "good"], "lang": make_string_column([b"en", b"\xffn"]).dictionary_encode()}
+    write_parquet(tmp_path / "a.parquet", columns)
     settings = project(tmp_path / "a.parquet", tokenizer, tmp_path, on_invalid_utf8="replace")
     assert settings.shards is not None
     shards = settings.shards.model_copy(update={"carry": ("lang",)})
@@ -394,24 +379,24 @@ def test_a_json_line_without_a_carried_key_is_bad_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "quarantine"])
-def test_a_missing_column_is_an_error_whatever_is_set_and_wherever_it_is(tmp_path: Path, policy: str) -> None:
+def test_a_missing_column_is_an_error_under_every_policy(tmp_path: Path, policy: str) -> None:
     for name in "ab":
-        parquet(tmp_path / f"{name}.parquet", {"text": ["x"], "lang": ["en"]})
+        write_parquet(tmp_path / f"{name}.parquet", {"text": ["x"], "lang": ["en"]})
     options = {**QUARANTINE, "on_wrong_type": policy, "on_unreadable": policy}
     corpus = Corpus(files=(str(tmp_path),), **options)
-    parquet(tmp_path / "c.parquet", {"text": ["x"], "id": [1]})
+    write_parquet(tmp_path / "c.parquet", {"text": ["x"], "id": [1]})
     assert find_carried_schema(find_files(corpus), ["text"]) == pa.schema([("text", pa.string())])
     message = r"c\.parquet: no column 'lang' to carry; the columns are text, id\. Set shards\.carry"
     with pytest.raises(ValueError, match=message):
         find_carried_schema(find_files(corpus), ["lang"])
-    parquet(tmp_path / "d.parquet", {"txt": ["x"], "id": [1]})
+    write_parquet(tmp_path / "d.parquet", {"txt": ["x"], "id": [1]})
     with pytest.raises(ValueError, match=r"d\.parquet: no column 'text'; the columns are txt, id\. Set corp"):
         find_files(corpus)
 
 
-def test_carried_types_are_those_of_the_first_file_that_can_be_read(tmp_path: Path) -> None:
+def test_carried_types_are_those_of_the_first_readable_file(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
-    parquet(tmp_path / "b.parquet", {"text": ["x"], "id": [1]})
+    write_parquet(tmp_path / "b.parquet", {"text": ["x"], "id": [1]})
     corpus = Corpus(files=(str(tmp_path),), **QUARANTINE)
     assert find_carried_schema(find_files(corpus), ["id"]) == pa.schema([("id", pa.int64())])
     (tmp_path / "b.parquet").unlink()
@@ -426,13 +411,15 @@ def test_carried_types_are_those_of_the_first_file_that_can_be_read(tmp_path: Pa
         ({"max_bad_share": 0.37}, r"3 of 8 documents are bad \(37\.50%: null 3\), but corpus\.max_bad_share is 0\.37"),
     ],
 )
-def test_too_many_bad_documents_fail_either_job_and_a_higher_limit_takes_it_up_again(
+def test_too_many_bad_documents_fail_both_jobs_and_a_higher_limit_resumes_them(
     tokenizer: Path, tmp_path: Path, job: Callable[[Project], Any], limit: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "corpus").mkdir()
     for name in ("a", "b"):
-        parquet(tmp_path / "corpus" / f"{name}.parquet", {"text": pa.array(["good", None, "good"])}, row_group_size=1)
-    parquet(tmp_path / "corpus" / "c.parquet", {"text": pa.array([None, "good"])})
+        write_parquet(
+            tmp_path / "corpus" / f"{name}.parquet", {"text": pa.array(["good", None, "good"])}, row_group_size=1
+        )
+    write_parquet(tmp_path / "corpus" / "c.parquet", {"text": pa.array([None, "good"])})
 
     def settings(**limits: Any) -> Project:
         return project(tmp_path / "corpus", tokenizer, tmp_path, **limits)
@@ -457,7 +444,7 @@ def test_one_task_above_the_limit_stops_at_once(tmp_path: Path) -> None:
     assert read(path, on_bad_json="quarantine", max_bad_documents=5)[0] == ["a"]
 
 
-def test_limits_hold_exactly() -> None:
+def test_limits_are_exact() -> None:
     counts = Counter(documents=10, quarantined_documents=2, quarantined_null=2)
     check_limits(counts, Corpus(files=("-",), max_bad_documents=2, max_bad_share=0.2))
     check_limits(Counter(), Corpus(files=("-",), max_bad_documents=0, max_bad_share=0.0))
@@ -467,7 +454,7 @@ def test_limits_hold_exactly() -> None:
         check_limits(counts, Corpus(files=("-",), max_bad_share=0.19))
 
 
-def test_many_bad_rows_are_written_as_they_come(tmp_path: Path) -> None:
+def test_many_bad_rows_are_written_in_batches(tmp_path: Path) -> None:
     corpus = Corpus(files=("-",), on_null="quarantine")
     counts: Counter[str] = Counter()
     with Quarantine(corpus, counts, str(tmp_path / "q.parquet")) as quarantine:
@@ -489,6 +476,6 @@ def test_without_bad_rows_there_is_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_too_long_has_to_be_said() -> None:
+def test_quarantine_of_long_documents_needs_a_limit() -> None:
     with pytest.raises(ValueError, match="on_long_document is quarantine, but max_document_bytes is missing"):
         Corpus(files=("a",), on_long_document="quarantine")

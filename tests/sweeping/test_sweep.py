@@ -1,4 +1,4 @@
-"""The sweep: every size equals training it alone, the known corpus has its known answer, and what is written."""
+"""The sweep: each size equals a training run of its own, and the known-answers corpus has its known best size."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ SPECIAL_TOKENS: dict[str, str | list[str]] = {"eos": "<eos>", "pad": "<pad>"}
 
 
 def documents() -> list[tuple[str | None, str]]:
-    """Some hundred texts in two languages, with runs of one letter, and one in none."""
+    """Returns 121 texts: in two languages, with runs of one letter, and one without a language."""
     chance = random.Random(7)
     words = {
         "en": "the cat sat on mats aaa aaaa aaaaaaa aaaaa ".split(" "),
@@ -93,7 +93,7 @@ def known_answers(output: Path, **settings: Any) -> Project:
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sweep of the known corpus; not to be changed."""
+    """The sweep of the known-answers corpus, which tests must not change."""
     output = tmp_path_factory.mktemp("known")
     sweep(known_answers(output))
     return output
@@ -108,10 +108,10 @@ def rows_in(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# The known answer.
+# The recommended size.
 
 
-def test_the_known_corpus_has_a_sweet_spot_and_it_is_recommended(known: Path) -> None:
+def test_the_best_size_of_the_known_corpus_is_recommended(known: Path) -> None:
     result = result_in(known)
     sizes = result["sizes"]
     assert tuple(size["num_merges"] for size in sizes) == MERGE_COUNTS
@@ -156,7 +156,7 @@ def test_the_sizes_of_the_known_corpus_are_measured_as_one_by_one(known: Path) -
         ),
     ],
 )
-def test_the_best_size_is_recommended_where_none_or_one_is_good(
+def test_the_best_size_is_recommended_even_if_none_is_perfect(
     tmp_path: Path, sizes: tuple[int, ...], chosen: int, reason: str
 ) -> None:
     recommended = sweep(known_answers(tmp_path, num_merges=sizes))["recommended"]
@@ -164,7 +164,7 @@ def test_the_best_size_is_recommended_where_none_or_one_is_good(
     assert recommended["reason"].startswith(f"{reason}; ")
 
 
-def test_without_words_to_look_for_the_knee_decides(tmp_path: Path) -> None:
+def test_without_positives_and_negatives_the_knee_decides(tmp_path: Path) -> None:
     recommended = sweep(known_answers(tmp_path, positives=(), negatives=()))["recommended"]
     assert recommended["num_merges"] == 200
     assert recommended["reason"] == (
@@ -178,7 +178,7 @@ def test_without_words_to_look_for_the_knee_decides(tmp_path: Path) -> None:
     )
 
 
-# Every size is what training it alone gives.
+# Every size equals a training run of its own.
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_merge_that_makes_no_new_entry_belongs_to_no_smaller_size() -> None:
     assert sweep_module._count_merges_of_sizes(largest, settings) == ([3, 4], [260])
 
 
-def test_sizes_that_the_corpus_cannot_reach_are_named_and_all_merges_stand_for_them(
+def test_sizes_out_of_reach_are_named_and_replaced_by_all_merges(
     corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = [text for _, text in documents()]
@@ -256,7 +256,7 @@ def test_a_size_below_the_characters_of_the_corpus_is_refused(corpus: Path, tmp_
         sweep(project(corpus, tmp_path, {"kind": "char"}, vocab_sizes=(12, 60)))
 
 
-# What is written.
+# The files of an output.
 
 
 def test_json_and_both_tables_say_the_same(known: Path) -> None:
@@ -319,7 +319,7 @@ def test_costs_are_those_of_the_model(tmp_path: Path, corpus: Path) -> None:
     }
 
 
-def test_documents_without_a_language_and_languages_without_a_column(corpus: Path, tmp_path: Path) -> None:
+def test_documents_without_a_language_and_a_corpus_without_a_language_column(corpus: Path, tmp_path: Path) -> None:
     by_language = sweep(project(corpus, tmp_path, language_column="lang"))["sizes"][0]["languages"]
     assert {name: facts["documents"] for name, facts in by_language.items()} == {
         **{name: sum(language == name for language, _ in documents()) for name in ("de", "en")},
@@ -371,7 +371,7 @@ def test_every_setting_is_tried_above() -> None:
 
 @pytest.mark.parametrize("one_in", [1, 2, 3, 10, 64])
 @pytest.mark.parametrize("period", [1, 2, 3, 4, 10])
-def test_the_sample_is_drawn_evenly_also_where_the_corpus_has_a_period(one_in: int, period: int) -> None:
+def test_the_sample_is_even_if_the_corpus_is_periodic(one_in: int, period: int) -> None:
     drawn = draw_documents(0, 100_000, one_in)
     for rest in range(period):
         share = sum(drawn % period == rest) / len(drawn)
@@ -383,7 +383,7 @@ def test_the_sample_is_drawn_evenly_also_where_the_corpus_has_a_period(one_in: i
     assert later == [number for number in drawn.tolist() if number < 3500]
 
 
-def test_a_sample_holds_about_so_much_text_from_all_over_the_corpus(
+def test_a_sample_has_about_the_size_asked_for_from_all_over_the_corpus(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def sample_of(sample_bytes: int) -> Any:
@@ -398,7 +398,7 @@ def test_a_sample_holds_about_so_much_text_from_all_over_the_corpus(
     assert everything.bytes == sum(len(text.encode()) for _, text in documents())
     half = sample_of(everything.bytes // 2)
     assert 0.3 < half.bytes / everything.bytes < 0.7
-    # Where the corpus is much larger than the sample, not all of it is read.
+    # If the corpus is much larger than the sample, only a part of it is read.
     read = []
 
     def watched(task: Task, *others: Any) -> Iterator[DocumentBatch]:
@@ -425,10 +425,10 @@ def test_a_sample_without_words_is_refused(tmp_path: Path, corpus: Path) -> None
         )
 
 
-# What is refused before anything is trained.
+# Settings that are refused before training.
 
 
-def test_a_language_column_that_is_not_there_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
+def test_a_missing_language_column_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no column 'language' .*the columns are lang, text"):
         sweep(project(corpus, tmp_path / "out", language_column="language"))
     with pytest.raises(ValueError, match=r"no column 'x'\. Set sweep\.language_column to lang"):

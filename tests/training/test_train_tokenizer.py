@@ -1,4 +1,4 @@
-"""Job 1: what it writes, that it is the tokenizer trained in memory, and how it is taken up, refused and replaced."""
+"""Job 1: what it writes, and how it resumes, refuses and replaces an output."""
 
 import json
 import random
@@ -101,7 +101,7 @@ def as_dict(word_counts: pa.Table) -> dict[bytes, int]:
 
 @pytest.fixture(scope="module", autouse=True)
 def many_tasks() -> Iterator[None]:
-    """Without this the corpus would be one task."""
+    """Divides the small corpus into several tasks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.reading.tasks._MIN_TASK_BYTES", 6000)
         yield
@@ -114,14 +114,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(corpus: Path) -> Path:
-    """A finished output; not to be changed."""
+    """A finished output, which tests must not change."""
     output = corpus.parent / "trained"
     train_tokenizer(project(corpus, output))
     return output
 
 
 class Interrupted(Exception):
-    """Stands for the end of the process."""
+    """Raised in place of a killed process."""
 
 
 def interrupt(*_: Any) -> None:
@@ -129,7 +129,7 @@ def interrupt(*_: Any) -> None:
 
 
 def train_until(function: str, settings: Project, module: ModuleType = job) -> None:
-    """Trains until the job calls one of the functions that it is made of."""
+    """Trains until a module of the job calls one of its functions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, function, interrupt)
         with pytest.raises(Interrupted):
@@ -155,7 +155,7 @@ def no_pipeline(*_: Any) -> None:
     raise AssertionError("the corpus was counted")
 
 
-# What is written.
+# The files of an output.
 
 
 def test_the_output_is_the_tokenizer_its_word_counts_and_their_manifests(trained: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_tokenizer_is_the_one_trained_in_memory(corpus: Path, tmp_path: Path
     assert {name: (tmp_path / "out" / name).read_bytes().decode() for name in TOKENIZER_FILES} == expected.files()
 
 
-def test_the_first_seen_word_is_the_most_frequent_then_the_smaller(corpus: Path, tmp_path: Path) -> None:
+def test_ties_by_first_seen_follow_the_order_of_word_counts(corpus: Path, tmp_path: Path) -> None:
     counts = as_dict(count_words(texts_of(corpus)))
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     expected = learn_merges(ordered, vocab_size=400, ties="first-seen", special_tokens=["<eos>", "<pad>"])
@@ -245,7 +245,7 @@ def test_two_workers_give_the_same_bytes_as_one(corpus: Path, tmp_path: Path, tr
 
 
 @pytest.mark.parametrize("ties", ["smaller-pair", "first-seen"])
-def test_the_order_of_the_files_is_no_matter(corpus: Path, tmp_path: Path, ties: str) -> None:
+def test_the_order_of_the_files_does_not_matter(corpus: Path, tmp_path: Path, ties: str) -> None:
     train_tokenizer(project(corpus, tmp_path / "out", {"ties": ties}))
     (tmp_path / "corpus").mkdir()
     for name, other in {"a": "z", "b": "b", "c": "0"}.items():
@@ -317,10 +317,10 @@ def test_every_setting_is_tried_above() -> None:
     assert tried == set(TokenizerSettings.model_fields)
 
 
-# Going on from a tokenizer.
+# Extending a tokenizer.
 
 
-def going_on(corpus: Path, output: Path, start: Path, learned: dict[str, Any], **train: Any) -> Project:
+def extension(corpus: Path, output: Path, start: Path, learned: dict[str, Any], **train: Any) -> Project:
     return Project(
         corpus=Corpus(files=(str(corpus),)),
         tokenizer=TokenizerSettings(**learned),
@@ -329,7 +329,7 @@ def going_on(corpus: Path, output: Path, start: Path, learned: dict[str, Any], *
     )
 
 
-def test_training_goes_on_from_a_tokenizer_and_its_ids_stay(corpus: Path, tmp_path: Path, trained: Path) -> None:
+def test_training_extends_a_tokenizer_whose_ids_stay(corpus: Path, tmp_path: Path, trained: Path) -> None:
     first = Tokenizer.train(
         ["die Straße, größer: zzzqqq zzzqqq"] * 9,
         pattern="o200k",
@@ -339,7 +339,7 @@ def test_training_goes_on_from_a_tokenizer_and_its_ids_stay(corpus: Path, tmp_pa
         unicode="NFC",
     )
     first.save(tmp_path / "first")
-    more = train_tokenizer(going_on(corpus, tmp_path / "more", tmp_path / "first", {"vocab_size": 330}))
+    more = train_tokenizer(extension(corpus, tmp_path / "more", tmp_path / "first", {"vocab_size": 330}))
     assert more.files() == first.train_more(texts_of(corpus), vocab_size=330).files()
     assert more.vocab_size == 330
     assert more.token_bytes()[: first.vocab_size] == first.token_bytes()
@@ -348,19 +348,19 @@ def test_training_goes_on_from_a_tokenizer_and_its_ids_stay(corpus: Path, tmp_pa
     assert Tokenizer.load(tmp_path / "more").files() == more.files()
     manifest = read_json(str(tmp_path / "more" / "_manifest.json"))
     assert manifest["start_from"] == first.fingerprint
-    by_merges = going_on(corpus, tmp_path / "again", tmp_path / "first", {"num_merges": len(more.merges)})
+    by_merges = extension(corpus, tmp_path / "again", tmp_path / "first", {"num_merges": len(more.merges)})
     assert train_tokenizer(by_merges).files() == more.files()
 
 
-def test_training_that_goes_on_is_taken_up_at_its_checkpoint(corpus: Path, tmp_path: Path, trained: Path) -> None:
-    expected = train_tokenizer(going_on(corpus, tmp_path / "unbroken", trained, {"vocab_size": 500}))
-    settings = going_on(corpus, tmp_path / "out", trained, {"vocab_size": 500}, checkpoint_seconds=1e-9)
+def test_extending_a_tokenizer_resumes_from_its_checkpoint(corpus: Path, tmp_path: Path, trained: Path) -> None:
+    expected = train_tokenizer(extension(corpus, tmp_path / "unbroken", trained, {"vocab_size": 500}))
+    settings = extension(corpus, tmp_path / "out", trained, {"vocab_size": 500}, checkpoint_seconds=1e-9)
     train_until_checkpoint(settings)
     assert train_tokenizer(settings).files() == expected.files()
     assert train_tokenizer(settings).files() == expected.files()
     Tokenizer.train(["x y"], num_merges=0, special_tokens={"eos": "<e>"}).save(tmp_path / "other")
     with pytest.raises(ValueError, match=r"was made from another corpus or with other settings: start_from"):
-        train_tokenizer(going_on(corpus, tmp_path / "out", tmp_path / "other", {"vocab_size": 500}))
+        train_tokenizer(extension(corpus, tmp_path / "out", tmp_path / "other", {"vocab_size": 500}))
 
 
 @pytest.mark.parametrize(
@@ -371,22 +371,22 @@ def test_training_that_goes_on_is_taken_up_at_its_checkpoint(corpus: Path, tmp_p
         ({"vocab_size": 500, "pattern": "gpt2"}, "tokenizer.pattern is given, and train.start_from names a tokenizer"),
     ],
 )
-def test_what_does_not_go_with_a_tokenizer_to_start_from_is_refused(
+def test_settings_that_contradict_start_from_are_refused(
     corpus: Path, tmp_path: Path, trained: Path, learned: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        train_tokenizer(going_on(corpus, tmp_path, trained, learned))
+        train_tokenizer(extension(corpus, tmp_path, trained, learned))
 
 
-def test_characters_cannot_be_gone_on_from(corpus: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_of_kind_char_cannot_be_extended(corpus: Path, tmp_path: Path) -> None:
     Tokenizer.train(["ab"], kind="char", num_merges=1).save(tmp_path / "char")
     with pytest.raises(
         ValueError, match=r"this tokenizer is of kind char, .*only tokenizers of kind byte can be trained further"
     ):
-        train_tokenizer(going_on(corpus, tmp_path / "out", tmp_path / "char", {"vocab_size": 500}))
+        train_tokenizer(extension(corpus, tmp_path / "out", tmp_path / "char", {"vocab_size": 500}))
 
 
-def test_min_count_leaves_rare_words_out_and_says_how_many(corpus: Path, tmp_path: Path) -> None:
+def test_min_count_leaves_out_rare_words_and_counts_them(corpus: Path, tmp_path: Path) -> None:
     tokenizer = train_tokenizer(project(corpus, tmp_path, {"num_merges": 400}, {"min_count": 80}))
     counts = as_dict(count_words(texts_of(corpus)))
     kept = {word: count for word, count in counts.items() if count >= 80}
@@ -420,7 +420,7 @@ def test_a_worker_that_holds_too_many_words_passes_them_on(
     assert contents(tmp_path / "out") == contents(trained)
 
 
-# Run again.
+# Running again on the same output.
 
 
 def test_a_finished_output_is_left_as_it_is(
@@ -528,10 +528,10 @@ def test_overwrite_deletes_nothing_when_there_is_no_corpus_or_no_word_counts(cor
     assert contents(tmp_path) == before
 
 
-# Interrupted.
+# Resuming an interrupted run.
 
 
-def test_whole_word_counts_are_not_counted_again(
+def test_complete_word_counts_are_not_counted_again(
     corpus: Path,
     tmp_path: Path,
     trained: Path,
@@ -571,7 +571,7 @@ def test_word_counts_of_another_corpus_are_refused(corpus: Path, tmp_path: Path)
     ],
     ids=lambda settings: "-".join(map(str, settings.values())) or "defaults",
 )
-def test_merges_are_taken_up_at_the_last_checkpoint(
+def test_merges_resume_from_the_last_checkpoint(
     corpus: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -597,7 +597,7 @@ def test_a_checkpoint_of_other_settings_is_not_used(
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh")
 
 
-def test_a_checkpoint_that_was_cut_off_is_named(corpus: Path, tmp_path: Path) -> None:
+def test_a_truncated_checkpoint_is_named(corpus: Path, tmp_path: Path) -> None:
     train_until_checkpoint(project(corpus, tmp_path, train={"checkpoint_seconds": 1e-9}))
     path = tmp_path / "_checkpoint.json"
     path.write_text(path.read_text()[:-9])
@@ -631,7 +631,7 @@ def test_a_damaged_checkpoint_is_not_used(
     assert contents(tmp_path) == contents(trained)
 
 
-# From word counts.
+# Training from given word counts.
 
 
 def test_training_from_word_counts_gives_the_same_tokenizer(corpus: Path, tmp_path: Path, trained: Path) -> None:
@@ -653,7 +653,7 @@ def test_training_from_word_counts_gives_the_same_tokenizer(corpus: Path, tmp_pa
         ({"kind": "char"}, "keep_gaps: true before, false now"),
     ],
 )
-def test_word_counts_that_were_cut_otherwise_are_refused(
+def test_counts_of_words_that_were_split_differently_are_refused(
     tmp_path: Path, trained: Path, changed: dict[str, Any], message: str
 ) -> None:
     counts = str(trained / "word_counts")
@@ -693,7 +693,7 @@ def test_word_counts_that_changed_are_refused_even_at_the_same_size(tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", ["missing", "more"])
-def test_word_counts_other_than_their_manifest_says_are_refused(tmp_path: Path, trained: Path, change: str) -> None:
+def test_word_counts_that_do_not_match_their_manifest_are_refused(tmp_path: Path, trained: Path, change: str) -> None:
     counts = tmp_path / "counts"
     shutil.copytree(trained / "word_counts", counts)
     part = min(counts.glob("*.parquet"))
@@ -704,7 +704,7 @@ def test_word_counts_other_than_their_manifest_says_are_refused(tmp_path: Path, 
         train_tokenizer(project("x", tmp_path / "out", train={"from_counts": str(counts)}))
 
 
-def test_word_counts_that_are_not_there_or_lack_a_column_are_named(tmp_path: Path) -> None:
+def test_missing_word_counts_and_missing_columns_are_named(tmp_path: Path) -> None:
     settings = project("x", tmp_path / "out", train={"from_counts": str(tmp_path / "counts")})
     with pytest.raises(FileNotFoundError, match=r"counts: no word counts found \(\*\.parquet with the columns"):
         train_tokenizer(settings)
@@ -725,7 +725,7 @@ def test_overwriting_an_output_keeps_the_word_counts_it_is_trained_from(corpus: 
     )
 
 
-# What cannot be trained on.
+# Corpora that are refused.
 
 
 @pytest.mark.parametrize("texts", [[], [None, None], [""], ["", None]])
@@ -771,7 +771,7 @@ def test_a_pattern_that_matches_nothing_fails_before_anything_is_written(tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_pairs_that_run_out_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_says_that_the_pairs_ran_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pq.write_table(pa.table({"text": ["ab ab"]}), tmp_path / "a.parquet")
     tokenizer = train_tokenizer(project(tmp_path / "a.parquet", tmp_path / "out"))
     assert tokenizer.vocab_size == 256 + 2 + 2
