@@ -1,21 +1,21 @@
 """Encodes words to ids: looks up words that it has met before, and merges new ones.
 
 Text repeats its words, so most words are found in the word cache together with their ids. A batch of words is
-encoded in runs of `_RUN_WORDS` words, each in these steps:
+encoded in runs of `_RUN_WORDS` words:
 
-    find        the slot of each word in the cache, a negative number for words that are not there   (`find_words`)
-    merge       the words not found, put them into the cache with their ids                 (`_cache_new_words`)
-    write       the ids of all words in order; words too long for the cache are merged here   (`_write_run_ids`)
+1. `find_words` looks up each word of the run: its slot in the cache, or a negative number if it is not there.
+2. `_cache_new_words` merges the words that were not found, and puts them into the cache with their ids.
+3. `_write_run_ids` writes the ids of all words in order. Words too long for the cache are merged here, each time.
 
-The word cache is a `WordTable`, whose slots are four uint64. The first two are the word (or a hash of it and where it
-lies in the table's pool, if it has over 15 bytes); the last two belong to this module:
+The word cache is a `WordTable`. A slot is four uint64. The first two are the table's: the word itself, or its hash and
+its place if it is longer than 15 bytes. Four bits of the second and the last two are used here, for the ids:
 
-    word of 1 to 4 ids  [ key | number of ids, key | id 0, id 1   | id 2, id 3    ]
-    word of more        [ key | 15,            key | start in ids | number of ids ]      its ids are in `WordCache.ids`
+    uint64              0      1                   2                  3
+    1 to 4 ids          key    number, key         id 0, id 1         id 2, id 3
+    more than 4 ids     key    15, key             start in `ids`     number          (`ids` of `WordCache`)
 
-The number of ids is in the upper four bits of the second uint64, which the table leaves to its caller. So a usual word
-and all its ids are read from the same 32 bytes. Words of over `MAX_CACHED_WORD` bytes are not cached. A cache that has
-grown too large is replaced by a new one.
+So a usual word and all its ids are read from the same 32 bytes. Words longer than `MAX_CACHED_WORD` bytes are not
+cached. A cache that has grown too large is replaced by a new one.
 """
 
 from collections.abc import Mapping
