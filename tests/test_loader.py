@@ -1,4 +1,4 @@
-"""The loader: every row once, the same order from the same seed, resumed exactly, and what it refuses."""
+"""The loader: each row once per epoch, an order that depends on the seed only, exact resuming, and errors."""
 
 import json
 import multiprocessing
@@ -28,14 +28,14 @@ from pipelines.settings.shards import Shards
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 
 Layout = dict[int, list[list[int]]]
-"""By bucket, the sizes of the row groups of each of its shards."""
+"""For each bucket, the sizes of the row groups of each of its shards."""
 
 LAYOUT: Layout = {4: [[3, 5], [7], [1, 1, 2]], 8: [[4], [6, 6]], 16: [[2]]}
 NUM_ROWS = {4: 19, 8: 16, 16: 2}
 
 
 def table(bucket: int, first: int, size: int) -> pa.Table:
-    """Rows that know their number: ids are the number, then 0; numbers go on over all shards."""
+    """Returns rows whose ids are the row's number, followed by 0; rows are numbered over all shards."""
     rows = range(first, first + size)
     lengths = [1 + row % bucket for row in rows]
     masks = [[1] * n + [0] * (bucket - n) for n in lengths]
@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def numbers(batch: TrainingBatch) -> list[int]:
-    """The rows of a batch, after checking that all its columns are these rows' in one bucket."""
+    """Returns the numbers of a batch's rows, after checking that all columns belong to these rows."""
     rows = [int(row) for row in batch["input_ids"][:, 0]]
     bucket = batch["input_ids"].shape[1]
     lengths = [1 + row % bucket for row in rows]
@@ -93,20 +93,20 @@ def numbers(batch: TrainingBatch) -> list[int]:
 
 
 def with_workers(batches: ShardBatches, num_workers: int) -> Iterator[TrainingBatch]:
-    """The rest of an epoch as a `DataLoader` puts it together: a batch of each worker in turn."""
+    """Yields the rest of an epoch as a `DataLoader` does: a batch of each worker in turn."""
     workers = [batches.read(batches.epoch, batches.position + w, num_workers) for w in range(num_workers)]
     for turn in zip_longest(*workers):
         yield from (batch for batch in turn if batch is not None)
 
 
 def forkserver() -> Any:
-    """Makes processes quickly: a fork of this one, which has threads, may hang, and all imports anew take seconds."""
+    """Starts processes quickly: a fork of this process with threads may hang, and repeating all imports is slow."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pipelines.loader", "pipelines.tokenizing.tokenize_corpus", "hypothesis", "pytest"])
     return context
 
 
-# Every row once.
+# Each row once.
 
 
 @given(
@@ -165,7 +165,7 @@ def full(size: dict[str, int], batch: TrainingBatch) -> int:
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
-def test_killed_and_resumed_anywhere_an_epoch_goes_on_where_it_was(
+def test_resuming_at_any_batch_continues_the_epoch(
     folder: str, num_workers: int, streams: int, drop_last: bool
 ) -> None:
     chance = random.Random(num_workers)
@@ -202,7 +202,7 @@ def test_killed_and_resumed_anywhere_an_epoch_goes_on_where_it_was(
 
 
 def train_until_killed(folder: str, batching: Batching, log: Path, lives: int) -> None:
-    """Writes each batch and the state after it on a line of `log`, from its last line on; then it is killed."""
+    """Resumes from the last line of `log`, appends a line with each batch and the state after it, and is killed."""
     batches = ShardBatches(folder, batching)
     if log.exists():
         batches.load_state_dict(json.loads(log.read_text().splitlines()[-1])["state"])
@@ -216,7 +216,7 @@ def train_until_killed(folder: str, batching: Batching, log: Path, lives: int) -
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_killed_process_is_taken_up_by_the_next_one(folder: str, tmp_path: Path) -> None:
+def test_a_process_continues_a_killed_one(folder: str, tmp_path: Path) -> None:
     chance = random.Random(1)
     for rank in range(2):
         batching = Batching(batch_size=2, seed=2, rank=rank, world_size=2)
@@ -232,7 +232,7 @@ def test_a_killed_process_is_taken_up_by_the_next_one(folder: str, tmp_path: Pat
         assert found == whole[: len(found)]
 
 
-def test_the_iterator_counts_what_it_hands_out_and_goes_on_to_the_next_epoch(folder: str) -> None:
+def test_the_iterator_counts_batches_and_continues_with_the_next_epoch(folder: str) -> None:
     batching = Batching(batch_size=4, seed=5)
     whole = [numbers(batch) for epoch in range(2) for batch in ShardBatches(folder, batching).read(epoch)]
     for stop in range(len(whole)):
@@ -263,13 +263,13 @@ def test_drop_last_gives_all_ranks_full_batches_of_one_bucket_at_each_step(folde
         seen = [row for batches in ranks for batch in batches.read(epoch) for row in numbers(batch)]
         assert len(seen) == len(set(seen)) == 18 + 12
         left_out.append(frozenset(range(1, 36)) - set(seen))
-    assert len(set(left_out)) > 1  # Not the same rows every time.
+    assert len(set(left_out)) > 1  # Not the same rows in every epoch.
 
 
 # Order.
 
 
-def test_the_order_is_this_one(folder: str) -> None:
+def test_the_order_never_changes(folder: str) -> None:
     batches = ShardBatches(folder, Batching(buckets=(4, 8), batch_size=5, seed=7, window_tokens=48))
     assert [numbers(batch) for batch in batches] == [
         [17, 8, 7, 1, 16],
@@ -283,13 +283,13 @@ def test_the_order_is_this_one(folder: str) -> None:
     ]
 
 
-def test_without_shuffle_rows_come_as_they_stand(folder: str) -> None:
+def test_without_shuffle_rows_come_in_the_order_of_the_shards(folder: str) -> None:
     batches = ShardBatches(folder, Batching(batch_size=4, shuffle=False))
     for _ in range(2):
         assert [row for batch in batches for row in numbers(batch)] == list(range(1, 38))
 
 
-def test_seed_and_epoch_change_the_order_and_nothing_else_does(folder: str) -> None:
+def test_the_order_depends_on_the_epoch_and_the_settings_only(folder: str) -> None:
     def order(epoch: int, **others: Any) -> list[list[int]]:
         return [numbers(batch) for batch in ShardBatches(folder, Batching(batch_size=4, **others)).read(epoch)]
 
@@ -313,9 +313,7 @@ def test_rows_are_shuffled_within_a_window_only(tmp_path: Path) -> None:
     assert all(window != sorted(window) for window in windows)
 
 
-def test_a_row_group_is_read_once_for_all_windows_that_it_reaches_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_group_in_several_windows_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_folder(tmp_path, {4: [[30, 20], [10]]})
     batches = ShardBatches(folder, Batching(batch_size=2, window_tokens=24))
     read = []
@@ -376,7 +374,7 @@ def test_any_list_column_of_the_buckets_length_is_stacked(tmp_path: Path) -> Non
         assert batch[name].tolist() == [[row] * 4 for row in range(6)]
 
 
-# What it refuses.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -401,7 +399,7 @@ def test_any_list_column_of_the_buckets_length_is_stacked(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_settings_that_cannot_be_met_are_refused(folder: str, batching: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_refused(folder: str, batching: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ShardBatches(folder, Batching(**batching))
 
@@ -413,7 +411,7 @@ def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
         ShardBatches(folder, Batching(batch_size=1))
 
 
-def test_a_state_is_refused_where_the_order_would_be_another(folder: str, tmp_path: Path) -> None:
+def test_a_state_of_another_order_is_refused(folder: str, tmp_path: Path) -> None:
     state = ShardBatches(folder, Batching(batch_size=2, world_size=2)).state_dict()
     ShardBatches(folder, Batching(batch_size=2, world_size=2, rank=1, columns=("length",))).load_state_dict(state)
     others: list[tuple[dict[str, Any], str]] = [
@@ -489,12 +487,12 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(finished: Path) -> dict[int, list[dict[str, Any]]]:
-    """The rows of the shards by bucket."""
+    """Returns the rows of the shards by bucket."""
     paths = sorted(finished.glob("bucket=*/*.parquet"))
     return {int(path.parent.name.split("=")[1]): pq.ParquetFile(path).read().to_pylist() for path in paths}
 
 
-def test_what_job_2_wrote_is_what_is_loaded(finished: Path) -> None:
+def test_the_loader_yields_the_rows_that_job_2_wrote(finished: Path) -> None:
     names = ("input_ids", "attention_mask", "labels", "length", "lang", "source_file", "source_row", "source_part")
     loaded = []
     for batch in ShardBatches(str(finished), Batching(max_tokens=128, columns=names)):
@@ -592,7 +590,7 @@ def test_workers_that_outlive_an_epoch_see_the_next_one(torch: Any, folder: str)
         assert found == [numbers(batch) for batch in ShardBatches(folder, batching).read(epoch)]
 
 
-def test_columns_that_are_no_numbers_stay_lists(torch: Any, folder: str) -> None:
+def test_columns_of_text_stay_lists(torch: Any, folder: str) -> None:
     batching = Batching(batch_size=3, shuffle=False, columns=("lang", "length"))
     (batch, *_) = ShardDataset(ShardBatches(folder, batching))
     assert batch["lang"] == ["l1", "l2", None]

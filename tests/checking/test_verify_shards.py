@@ -1,4 +1,4 @@
-"""`tokenmill verify shards`: good shards pass every check, and each way to break them fails the right ones."""
+"""`tokenmill verify shards`: correct shards pass every check, and each kind of damage fails the right checks."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def write_corpus(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus, its tokenizer, and finished shards of both layouts; not to be changed."""
+    """A corpus, its tokenizer, and finished shards of both layouts, which tests must not change."""
     home = tmp_path_factory.mktemp("verify_shards")
     write_corpus(home / "corpus")
     texts = pq.read_table(home / "corpus" / "a.parquet")["text"].drop_null().to_pylist()
@@ -94,7 +94,7 @@ def change_manifest(output: Path, change: Callable[[dict[str, Any]], Any]) -> No
 
 
 def a_shard(output: Path) -> Path:
-    """The shard of the longest bucket with the most documents or parts of them."""
+    """Returns the shard of the longest bucket with the most segments."""
 
     def num_segments(path: Path) -> tuple[int, str]:
         sources = pq.ParquetFile(path).read(["source_row"])["source_row"].combine_chunks()
@@ -104,7 +104,7 @@ def a_shard(output: Path) -> Path:
 
 
 def change_shard(output: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
-    """Changes the rows of a shard and its checksum in the manifest, so that only what was changed is wrong."""
+    """Changes the rows of a shard and updates its checksum, so that only the change is wrong."""
     path = a_shard(output)
     table = pq.ParquetFile(path).read()
     rows = table.to_pylist()
@@ -121,7 +121,7 @@ def change_shard(output: Path, change: Callable[[list[dict[str, Any]]], Any]) ->
 
 
 def put(column: str, place: int | None, value: Any) -> Callable[[list[dict[str, Any]]], None]:
-    """Returns what puts a value into the second row: at a place of a list, or in place of it."""
+    """Returns a change of the second row: it sets one value of a list column, or (place None) the whole column."""
 
     def change(rows: list[dict[str, Any]]) -> None:
         if place is None:
@@ -132,7 +132,7 @@ def put(column: str, place: int | None, value: Any) -> Callable[[list[dict[str, 
     return change
 
 
-# Good shards.
+# Correct shards.
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -171,7 +171,7 @@ def test_other_settings_pass_too(home: Path, tmp_path: Path, settings: dict[str,
     assert checks["labels"].summary == "the shards have no column labels"
 
 
-def test_the_sample_is_about_as_large_as_asked_and_goes_by_its_seed(home: Path) -> None:
+def test_the_sample_has_about_the_size_asked_for_and_depends_on_the_seed(home: Path) -> None:
     number = verify(home, home / "padded")["re-encoding"].values["documents"]
     sizes = {seed: verify(home, home / "padded", sample=30, seed=seed)["re-encoding"].values for seed in range(4)}
     assert all(10 < values["documents"] < 50 < number for values in sizes.values())
@@ -179,7 +179,7 @@ def test_the_sample_is_about_as_large_as_asked_and_goes_by_its_seed(home: Path) 
     assert verify(home, home / "padded", sample=0)["re-encoding"].status == "skip"
 
 
-# Broken shards.
+# Damaged shards.
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_the_sample_is_about_as_large_as_asked_and_goes_by_its_seed(home: Path) 
     [
         (put("attention_mask", 0, 0), {"mask"}),
         (put("attention_mask", -1, 1), {"mask"}),
-        (put("input_ids", -1, 5), {"mask"}),  # In padding, where the pad id stands.
+        (put("input_ids", -1, 5), {"mask"}),  # In padding.
         (put("labels", 0, -100), {"labels"}),
         (put("labels", -1, 279), {"labels"}),
         (put("input_ids", -1, 280), {"mask", "vocabulary"}),
@@ -212,7 +212,7 @@ def test_a_changed_row_fails_the_right_checks(
         assert summary.endswith(f" rows are wrong; the first is bucket=32/{path.name}, row 1")
 
 
-def test_another_token_fails_counts_by_id_and_the_sample(home: Path, padded: Path) -> None:
+def test_a_changed_token_fails_the_counts_by_id_and_the_sample(home: Path, padded: Path) -> None:
     def change(rows: list[dict[str, Any]]) -> None:
         for column in ("input_ids", "labels"):
             rows[1][column][3] = (rows[1][column][3] + 1) % 256
@@ -223,7 +223,7 @@ def test_another_token_fails_counts_by_id_and_the_sample(home: Path, padded: Pat
     assert checks["re-encoding"].summary.startswith("1 of ")
 
 
-def test_rows_of_two_documents_exchanged_fail_the_sample_alone(home: Path, padded: Path) -> None:
+def test_exchanged_rows_fail_only_the_sample(home: Path, padded: Path) -> None:
     def change(rows: list[dict[str, Any]]) -> None:
         places = {(row["source_file"], row["source_row"]): row for row in rows}
         first, second = list(places.values())[:2]
@@ -247,7 +247,7 @@ def test_a_row_in_a_longer_bucket_than_it_needs_is_found(home: Path, padded: Pat
     assert failed(verify(home, padded, sample=0)) == {"bucket", "counts", "token counts"}
 
 
-def test_lists_of_another_length_than_the_bucket_are_found(home: Path, padded: Path) -> None:
+def test_lists_that_are_not_as_long_as_the_bucket_are_found(home: Path, padded: Path) -> None:
     path = change_shard(padded, lambda rows: rows[1]["input_ids"].append(0))
     checks = verify(home, padded, sample=0)
     assert "bucket" in failed(checks)
@@ -282,7 +282,7 @@ def test_numbers_in_padding_are_found(home: Path, packed: Path) -> None:
         assert failed(verify(home, output, sample=0)) == {"segments"}
 
 
-def test_documents_of_a_packed_row_exchanged_fail_the_sample(home: Path, packed: Path) -> None:
+def test_exchanged_documents_of_a_packed_row_fail_the_sample(home: Path, packed: Path) -> None:
     def change(rows: list[dict[str, Any]]) -> None:
         row = next(row for row in rows if len(row["source_row"]) > 1)
         for name in ("source_file", "source_row", "source_part"):
@@ -319,7 +319,7 @@ def test_missing_and_unlisted_files_are_found(home: Path, padded: Path) -> None:
     assert checks["files"].summary.endswith("part-stray.parquet")
 
 
-def test_where_no_shard_is_there_that_is_the_reason(home: Path, padded: Path) -> None:
+def test_without_shards_checks_are_skipped_with_the_reason(home: Path, padded: Path) -> None:
     for path in padded.glob("bucket=*/*"):
         path.unlink()
     checks = verify(home, padded)
@@ -407,7 +407,7 @@ def test_a_row_past_the_end_of_a_file_of_lines_is_found(home: Path, padded: Path
     assert checks["provenance"].summary == f"{source} has 23 rows, but shards name its row 23"
 
 
-def test_another_tokenizer_is_no_match(home: Path, tmp_path: Path) -> None:
+def test_another_tokenizer_fails(home: Path, tmp_path: Path) -> None:
     other = Tokenizer.train(["another"], vocab_size=280, special_tokens={"eos": "<eos>"})
     checks = {check.name: check for check in check_shards(str(home / "padded"), other)}
     assert failed(checks) == {"re-encoding"}
@@ -459,6 +459,8 @@ def test_the_command_takes_a_project(home: Path, tmp_path: Path, capsys: pytest.
         (["--shards", "y", "--sample", "-1"], "--sample is -1"),
     ],
 )
-def test_arguments_that_do_not_go_together(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_contradictory_arguments_are_refused(
+    given: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_command(given) == 2
     assert message in capsys.readouterr().err

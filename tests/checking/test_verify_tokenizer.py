@@ -1,4 +1,4 @@
-"""Self-checks: a sound tokenizer passes each, and one that was broken on purpose fails on the right lines."""
+"""`tokenmill verify`: a correct tokenizer passes every check, and each kind of damage fails the right checks."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ Damage = Callable[[dict[str, Any]], None]
 
 
 def project(folder: Path, **sections: Any) -> Project:
-    """A project on a small corpus of its own in `folder`."""
+    """Returns a project with a small corpus, which it writes to `folder`."""
     (folder / "corpus.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
     content: dict[str, Any] = {
         "corpus": {"files": str(folder / "corpus.jsonl")},
@@ -57,7 +57,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(trained: Path, tmp_path: Path) -> Project:
-    """A project whose tokenizer may be broken; its corpus lies where it was trained."""
+    """A project whose tokenizer tests may damage; its corpus is that of `trained`."""
     shutil.copytree(trained / "tokenizer", tmp_path / "tokenizer")
     return project(trained, train={"output": str(tmp_path / "tokenizer"), "num_partitions": 2})
 
@@ -79,7 +79,7 @@ def failing(checks: dict[str, Check]) -> set[str]:
     return {check.name for check in checks.values() if check.status == "fail"}
 
 
-def test_a_sound_tokenizer_passes_every_check(copy: Project) -> None:
+def test_a_correct_tokenizer_passes_every_check(copy: Project) -> None:
     pytest.importorskip("tokenizers", reason="pip install tokenmill[dev]")
     checks = by_name(copy, positives=["lowest", "low"], negatives=["xabcx"])
     assert list(checks) == [
@@ -112,7 +112,7 @@ def test_the_corpus_is_hashed_once_to_train_again(copy: Project, monkeypatch: py
 
 
 AB, ER = 7, 8
-"""Two merges that do not need each other, a + b and e + r, by rank."""
+"""The ranks of two merges that do not depend on each other: a + b and e + r."""
 
 
 def swapped_merges(content: dict[str, Any]) -> None:
@@ -182,25 +182,25 @@ def lower_case(content: dict[str, Any]) -> None:
         (lower_case, {"round trip": "1 decode differently; the first is "}),
     ],
 )
-def test_a_broken_tokenizer_fails_on_the_right_lines(copy: Project, damage: Damage, lines: dict[str, str]) -> None:
+def test_a_damaged_tokenizer_fails_the_right_checks(copy: Project, damage: Damage, lines: dict[str, str]) -> None:
     edit(copy, damage)
     checks = by_name(copy)
     for name, shown in lines.items():
         assert shown in checks[name].summary
-    # A merge that is moved ahead of its parts may hide them.
+    # A merge before the merges that make its parts may make them unreachable.
     may = {"reachable"} if damage is swapped_merges_that_need_each_other else set()
     assert failing(checks) - may == {*lines, "as recorded"}
 
 
-def test_a_difference_in_a_text_is_shown_where_it_is(copy: Project, trained: Path) -> None:
+def test_the_first_difference_in_a_text_is_shown(copy: Project, trained: Path) -> None:
     edit(copy, lower_case)
     figure = by_name(copy)["round trip"].summary
     assert f"the first is {trained}/corpus.jsonl, row 1: 'Low LOW lower  newest\\n' decodes to" in figure
     assert figure.endswith("'low low lower  newest\\n', from byte 0")
 
 
-def test_a_merge_that_stands_twice_can_make_tokens_rise(tmp_path: Path) -> None:
-    # The last of equal merges counts, as in the Hugging Face library: b + c comes before a + b only in all five.
+def test_a_repeated_merge_can_increase_the_number_of_tokens(tmp_path: Path) -> None:
+    # Of equal merges the last one counts, as in the Hugging Face library; so b + c precedes a + b only with all five.
     given = with_merges([["a", "b"], ["b", "c"], ["ab", "c"], ["x", "y"], ["a", "b"]])
     given.save(tmp_path / "given")
     shards = {"output": str(tmp_path / "shards"), "tokenizer": str(tmp_path / "given")}
@@ -244,7 +244,7 @@ def wrong_id_beyond_the_others(content: dict[str, Any]) -> None:
         (wrong_id_beyond_the_others, "the id 5000 of 'a' is outside this range"),
     ],
 )
-def test_what_cannot_be_loaded_is_the_only_line(copy: Project, damage: Damage, message: str) -> None:
+def test_a_tokenizer_that_cannot_be_loaded_has_one_failed_check(copy: Project, damage: Damage, message: str) -> None:
     edit(copy, damage)
     (check,) = check_tokenizer(copy)
     assert (check.name, check.status) == ("loads", "fail")
@@ -261,7 +261,7 @@ def test_a_file_that_was_cut_off_cannot_be_loaded(copy: Project) -> None:
     assert (check.name, check.status) == ("loads", "fail")
 
 
-def test_word_counts_that_are_not_the_corpuss(copy: Project) -> None:
+def test_other_word_counts_than_the_corpus_has_fail(copy: Project) -> None:
     assert copy.train is not None
     part = min(Path(copy.train.output).glob("word_counts/*.parquet"))
     counts = pq.read_table(part)
@@ -334,7 +334,7 @@ def test_kind_char_with_characters_left_out(tmp_path: Path, placement: str) -> N
     assert "is not in the vocabulary, and there is no unk token" in checks["round trip"].summary
 
 
-def test_a_broken_tokenizer_of_our_own_layout(tmp_path: Path) -> None:
+def test_a_damaged_tokenizer_in_our_own_layout(tmp_path: Path) -> None:
     mine = project(tmp_path, tokenizer={"kind": "char", "num_merges": 9})
     train_tokenizer(mine)
 
@@ -354,7 +354,7 @@ def test_a_broken_tokenizer_of_our_own_layout(tmp_path: Path) -> None:
     assert "merge 3 makes " in check.summary
 
 
-def test_a_tokenizer_of_elsewhere_is_checked_as_far_as_that_goes(tmp_path: Path) -> None:
+def test_a_tokenizer_trained_elsewhere_skips_the_checks_of_training(tmp_path: Path) -> None:
     Tokenizer.train(TEXTS, num_merges=20).save(tmp_path / "given")
     shards = {"output": str(tmp_path / "shards"), "tokenizer": str(tmp_path / "given")}
     checks = by_name(project(tmp_path, tokenizer=None, train=None, shards=shards))
@@ -363,7 +363,7 @@ def test_a_tokenizer_of_elsewhere_is_checked_as_far_as_that_goes(tmp_path: Path)
     assert failing(checks) == set()
 
 
-def test_another_library_that_gives_other_ids(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_ids_of_another_library_fail(copy: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tokenizers", reason="pip install tokenmill[dev]")
     other = Tokenizer.train(["xabc"], num_merges=3)
     monkeypatch.setattr(encoding_checks, "export_tokenizer", lambda tokenizer, folder, format: other.save(folder))
@@ -407,16 +407,14 @@ def test_the_command_prints_lines_writes_json_and_fails_by_its_exit_code(
         (["--config", "x", "--against", "hf"], "--config names the tokenizer and the corpus; leave out --tokenizer"),
     ],
 )
-def test_what_verify_needs_is_said(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
+def test_missing_arguments_are_named(capsys: pytest.CaptureFixture[str], options: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(["verify", *options])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_tokenizer_that_was_never_trained_is_no_failed_check(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tokenizer_that_was_never_trained_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "project.yaml"
     config.write_text(yaml.safe_dump(project(tmp_path).model_dump(mode="json", exclude_unset=True)))
     with pytest.raises(SystemExit) as ended:
@@ -425,7 +423,7 @@ def test_a_tokenizer_that_was_never_trained_is_no_failed_check(
     assert "tokenizer.json: no such file" in capsys.readouterr().err
 
 
-def test_a_reference_that_is_no_tokenizer_is_named(tmp_path: Path) -> None:
+def test_a_reference_that_is_not_a_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
     (tmp_path / "tokenizer.json").write_text("{}")
     reference = str(tmp_path / "tokenizer.json")

@@ -1,4 +1,4 @@
-"""Several segments in one row: by best fit, whole, in order, and told apart by their numbers."""
+"""Packing segments into rows: best fit, order, positions and segment numbers."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from pipelines.rows.packing import number_positions_and_segments, pack, pack_seg
 
 
 def slow_pack(lengths: list[int], row_length: int) -> list[int]:
-    """Best fit, the longest first, written as it is said."""
+    """Best-fit decreasing, written as the rule says."""
     free: list[int] = []
     added: list[int] = []  # When each row was last added to.
     row_of = [0] * len(lengths)
@@ -63,12 +63,12 @@ def test_a_row_holds_its_segments_in_their_order() -> None:
     assert rows.schema.field("name").type == pa.list_(pa.string())
 
 
-def test_no_segments_are_no_rows() -> None:
+def test_without_segments_there_are_no_rows() -> None:
     assert list(pack_segments([], 4)) == []
     assert list(pack_segments([table([])], 4)) == []
 
 
-def test_windows_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_limit_the_segments_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.rows.packing._MIN_WINDOW_TOKENS", 8)
     monkeypatch.setattr("pipelines.rows.packing._MIN_WINDOW_ROWS", 1)
     taken: list[int] = []
@@ -86,7 +86,7 @@ def test_windows_bound_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 4), max_size=4), max_size=6))
-def test_positions_and_numbers_tell_segments_apart(rows: list[list[int]]) -> None:
+def test_positions_and_numbers_of_segments(rows: list[list[int]]) -> None:
     positions, numbers = number_positions_and_segments(pa.array(rows, pa.list_(pa.int32())), 16)
     assert positions.type == numbers.type == pa.list_(pa.int32())
     for lengths, row_positions, row_numbers in zip(rows, positions.to_pylist(), numbers.to_pylist(), strict=True):

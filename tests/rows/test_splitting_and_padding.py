@@ -1,4 +1,4 @@
-"""How documents become rows: cut, put in buckets, padded; against slow, obvious twins."""
+"""Splitting documents, assigning rows to buckets, and padding, compared with slow, obvious versions."""
 
 from itertools import pairwise
 
@@ -15,22 +15,22 @@ from pipelines.rows.splitting import OnOverflow, add_begin_and_end_ids, split_do
 BEGIN, END, PAD = 91, 92, 93
 
 documents = st.lists(st.lists(st.integers(0, 90), max_size=12), max_size=8)
-ways = st.sampled_from(["split", "truncate", "drop"])
+overflow_choices = st.sampled_from(["split", "truncate", "drop"])
 
 
 def arrow(rows: list[list[int]]) -> pa.ListArray:
     return pa.array(rows, pa.list_(pa.int32()))
 
 
-def cut(
+def split(
     lengths: list[int], longest: int, on_overflow: OnOverflow = "split", overlap: int = 0
 ) -> list[tuple[int, int, int, int]]:
-    """The rows as (document, start, stop, part)."""
+    """Returns the segments as (document, start, stop, part)."""
     rows = split_documents(lengths, longest, on_overflow, overlap)
     return list(zip(*(column.tolist() for column in rows), strict=True))
 
 
-def slow_cut(
+def slow_split(
     lengths: list[int], longest: int, on_overflow: OnOverflow, overlap: int
 ) -> list[tuple[int, int, int, int]]:
     rows = []
@@ -47,38 +47,43 @@ def slow_cut(
 
 
 def with_ends(ids: pa.ListArray, begin: int | None, end: int | None) -> list[list[int]]:
-    """The documents after `add_begin_and_end_ids`."""
+    """Returns the documents after `add_begin_and_end_ids`."""
     values, starts = add_begin_and_end_ids(ids, begin, end)
     assert (values.dtype.name, starts.dtype.name, len(starts)) == ("int32", "int64", len(ids) + 1)
     return [values[starts[d] : starts[d + 1]].tolist() for d in range(len(ids))]
 
 
 def test_a_document_as_long_as_the_longest_bucket_is_one_row() -> None:
-    assert cut([7, 8, 9], 8) == [(0, 0, 7, 0), (1, 0, 8, 0), (2, 0, 8, 0), (2, 8, 9, 1)]
-    assert cut([7, 8, 9], 8, "truncate") == [(0, 0, 7, 0), (1, 0, 8, 0), (2, 0, 8, 0)]
-    assert cut([7, 8, 9], 8, "drop") == [(0, 0, 7, 0), (1, 0, 8, 0)]
+    assert split([7, 8, 9], 8) == [(0, 0, 7, 0), (1, 0, 8, 0), (2, 0, 8, 0), (2, 8, 9, 1)]
+    assert split([7, 8, 9], 8, "truncate") == [(0, 0, 7, 0), (1, 0, 8, 0), (2, 0, 8, 0)]
+    assert split([7, 8, 9], 8, "drop") == [(0, 0, 7, 0), (1, 0, 8, 0)]
 
 
 def test_a_row_repeats_the_overlap_and_no_row_holds_the_overlap_alone() -> None:
-    assert cut([10], 4, overlap=1) == [(0, 0, 4, 0), (0, 3, 7, 1), (0, 6, 10, 2)]
-    assert cut([11], 4, overlap=1) == [(0, 0, 4, 0), (0, 3, 7, 1), (0, 6, 10, 2), (0, 9, 11, 3)]
-    assert cut([6], 4, overlap=3) == [(0, 0, 4, 0), (0, 1, 5, 1), (0, 2, 6, 2)]
+    assert split([10], 4, overlap=1) == [(0, 0, 4, 0), (0, 3, 7, 1), (0, 6, 10, 2)]
+    assert split([11], 4, overlap=1) == [(0, 0, 4, 0), (0, 3, 7, 1), (0, 6, 10, 2), (0, 9, 11, 3)]
+    assert split([6], 4, overlap=3) == [(0, 0, 4, 0), (0, 1, 5, 1), (0, 2, 6, 2)]
 
 
 @pytest.mark.parametrize("on_overflow", ["split", "truncate", "drop"])
 def test_documents_without_ids_have_no_rows(on_overflow: OnOverflow) -> None:
-    assert cut([0, 2, 0, 0, 1, 0], 2, on_overflow) == [(1, 0, 2, 0), (4, 0, 1, 0)]
-    assert cut([0], 1, on_overflow) == []
-    assert cut([], 1, on_overflow) == []
+    assert split([0, 2, 0, 0, 1, 0], 2, on_overflow) == [(1, 0, 2, 0), (4, 0, 1, 0)]
+    assert split([0], 1, on_overflow) == []
+    assert split([], 1, on_overflow) == []
 
 
-@given(lengths=st.lists(st.integers(0, 40), max_size=10), longest=st.integers(1, 12), on_overflow=ways, data=st.data())
+@given(
+    lengths=st.lists(st.integers(0, 40), max_size=10),
+    longest=st.integers(1, 12),
+    on_overflow=overflow_choices,
+    data=st.data(),
+)
 @settings(max_examples=300, deadline=None)
-def test_rows_equal_the_slow_twin(
+def test_segments_equal_the_slow_version(
     lengths: list[int], longest: int, on_overflow: OnOverflow, data: st.DataObject
 ) -> None:
     overlap = data.draw(st.integers(0, longest - 1)) if on_overflow == "split" else 0
-    assert cut(lengths, longest, on_overflow, overlap) == slow_cut(lengths, longest, on_overflow, overlap)
+    assert split(lengths, longest, on_overflow, overlap) == slow_split(lengths, longest, on_overflow, overlap)
     assert {column.dtype for column in split_documents(lengths, longest, on_overflow, overlap)} == {np.dtype(np.int64)}
 
 
@@ -88,7 +93,7 @@ def test_split_keeps_every_token_once_and_repeats_the_overlap_exactly(
     document: list[int], longest: int, data: st.DataObject
 ) -> None:
     overlap = data.draw(st.integers(0, longest - 1))
-    rows = [document[start:stop] for _, start, stop, _ in cut([len(document)], longest, overlap=overlap)]
+    rows = [document[start:stop] for _, start, stop, _ in split([len(document)], longest, overlap=overlap)]
     assert [token for number, row in enumerate(rows) for token in row[overlap if number else 0 :]] == document
     for row, following in pairwise(rows):
         assert len(row) == longest
@@ -96,7 +101,7 @@ def test_split_keeps_every_token_once_and_repeats_the_overlap_exactly(
         assert len(following) > overlap
 
 
-def test_ends_stand_around_each_document_and_not_around_an_empty_one() -> None:
+def test_begin_and_end_ids_are_around_each_document_but_not_an_empty_one() -> None:
     ids = arrow([[1], [], [2, 3]])
     assert with_ends(ids, BEGIN, END) == [[BEGIN, 1, END], [], [BEGIN, 2, 3, END]]
     assert with_ends(ids, None, END) == [[1, END], [], [2, 3, END]]
@@ -109,18 +114,18 @@ def test_ends_stand_around_each_document_and_not_around_an_empty_one() -> None:
 
 def test_an_empty_document_gives_no_row_even_with_ends() -> None:
     _, starts = add_begin_and_end_ids(arrow([[], [1], []]), BEGIN, END)
-    assert cut(np.diff(starts).tolist(), 8) == [(1, 0, 3, 0)]
+    assert split(np.diff(starts).tolist(), 8) == [(1, 0, 3, 0)]
 
 
 def test_the_begin_token_is_on_the_first_part_only_and_the_end_token_on_the_last() -> None:
     values, starts = add_begin_and_end_ids(arrow([[1, 2, 3, 4, 5, 6]]), BEGIN, END)
-    rows = [values[start:stop].tolist() for _, start, stop, _ in cut(np.diff(starts).tolist(), 3)]
+    rows = [values[start:stop].tolist() for _, start, stop, _ in split(np.diff(starts).tolist(), 3)]
     assert rows == [[BEGIN, 1, 2], [3, 4, 5], [6, END]]
 
 
 @given(rows=documents, begin=st.sampled_from([None, BEGIN]), end=st.sampled_from([None, END]), data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_ends_equal_the_slow_twin_also_for_slices(
+def test_ends_equal_the_slow_version_also_for_slices(
     rows: list[list[int]], begin: int | None, end: int | None, data: st.DataObject
 ) -> None:
     first = data.draw(st.integers(0, len(rows)))
@@ -138,7 +143,7 @@ def test_a_row_as_long_as_a_bucket_goes_to_that_bucket() -> None:
 
 @given(buckets=st.lists(st.integers(1, 40), min_size=1, max_size=6, unique=True).map(sorted), data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_buckets_equal_the_slow_twin(buckets: list[int], data: st.DataObject) -> None:
+def test_buckets_equal_the_slow_version(buckets: list[int], data: st.DataObject) -> None:
     lengths = data.draw(st.lists(st.integers(1, buckets[-1]), max_size=10))
     slow = [next(i for i, bucket in enumerate(buckets) if bucket >= length) for length in lengths]
     assert find_buckets(lengths, buckets).tolist() == slow
@@ -168,7 +173,7 @@ def test_batch_of_three_has_known_ids_and_mask() -> None:
     ]
 
 
-def test_the_end_token_has_loss_also_where_it_pads() -> None:
+def test_the_end_token_has_a_label_even_if_it_is_the_pad_token() -> None:
     input_ids, attention_mask = pad_rows([[5, 6, END]], 5, pad_id=END)
     assert input_ids.to_pylist() == [[5, 6, END, END, END]]
     assert attention_mask.to_pylist() == [[1, 1, 1, 0, 0]]
@@ -196,7 +201,7 @@ def test_no_rows_and_rows_without_ids() -> None:
 
 @given(rows=documents, room=st.integers(0, 3), data=st.data())
 @settings(max_examples=200, deadline=None)
-def test_padding_and_labels_equal_the_slow_twin_also_for_slices_and_chunks(
+def test_padding_and_labels_equal_the_slow_version_also_for_slices_and_chunks(
     rows: list[list[int]], room: int, data: st.DataObject
 ) -> None:
     first = data.draw(st.integers(0, len(rows)))

@@ -1,4 +1,4 @@
-"""The rows of job 2: buckets chosen for the corpus, packed rows, a drawn order, and the mix of sources."""
+"""Rows in the shards of job 2: chosen buckets, packed rows, shuffled rows, and rows of weighted sources."""
 
 import random
 from collections import Counter
@@ -79,7 +79,7 @@ def run(
 
 
 def shards_in(output: Path) -> dict[str, list[Row]]:
-    """The rows of each shard, by its path."""
+    """Returns the rows of each shard by its path."""
     paths = sorted(output.glob("bucket=*/*.parquet"))
     return {str(path.relative_to(output)): pq.ParquetFile(path).read().to_pylist() for path in paths}
 
@@ -96,7 +96,7 @@ def bytes_in(output: Path) -> dict[str, bytes]:
     return {str(path.relative_to(output)): path.read_bytes() for path in output.glob("bucket=*/*.parquet")}
 
 
-# Buckets chosen for the corpus.
+# Chosen buckets.
 
 CHOICE = {"count": 4, "max_length": 64, "multiple_of": 4}
 
@@ -134,25 +134,27 @@ def test_a_later_run_keeps_the_chosen_buckets(
     again = run(corpus, tokenizer, tmp_path / "out", buckets=CHOICE)
     assert "chosen by the first run on this output" in capsys.readouterr().err
     assert again["bucket_choice"] == first["bucket_choice"]
-    # Longer rows than the first run met are cut only at the longest length that is allowed.
+    # Rows longer than any in the first run get the maximum length as one more bucket.
     assert [int(bucket) for bucket in again["buckets"]] == [*first["bucket_choice"]["bucket_lengths"], 64]
     assert max(row["length"] for row in rows_in(tmp_path / "out")) == 64
 
 
-def test_other_ways_to_buckets_are_refused_on_the_same_output(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_choosing_buckets_is_refused_if_the_output_has_given_buckets(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
     run(corpus, tokenizer, tmp_path, bucket_lengths=[8, 64])
     with pytest.raises(ValueError, match=r"settings\.shards\.bucket_lengths: \[8, 64\] before, null now"):
         run(corpus, tokenizer, tmp_path, buckets=CHOICE)
 
 
-def test_a_corpus_without_text_gets_buckets_too(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_corpus_without_text_gets_no_buckets(tokenizer: Path, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": pa.array([None], pa.string())}), tmp_path / "a.parquet")
     manifest = run(tmp_path / "a.parquet", tokenizer, tmp_path / "out", buckets=CHOICE)
     assert manifest["bucket_choice"]["bucket_lengths"] == []
     assert manifest["buckets"] == {}
 
 
-def test_duplicates_do_not_weigh_in_the_choice(tokenizer: Path, tmp_path: Path) -> None:
+def test_duplicates_do_not_count_in_the_choice(tokenizer: Path, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", ["a", "b"])
     pq.write_table(pq.read_table(corpus / "a.parquet"), corpus / "c.parquet")
     project = Project(
@@ -168,7 +170,7 @@ def test_duplicates_do_not_weigh_in_the_choice(tokenizer: Path, tmp_path: Path) 
 
 
 def segments_of(row: Row) -> list[list[int]]:
-    """The ids of each document in a packed row, after checking all that tells them apart."""
+    """Returns the ids of each segment of a packed row; checks its mask, positions and segment numbers."""
     size = row["length"]
     assert row["attention_mask"] == [1] * size + [0] * (ROW_LENGTH - size)
     numbers = [number for number, _ in groupby(row["segment_ids"][:size])]
@@ -181,7 +183,7 @@ def segments_of(row: Row) -> list[list[int]]:
 
 
 def by_segment(row: Row) -> list[Row]:
-    """A packed row as one row for each document in it."""
+    """Returns a packed row as one row for each of its segments."""
     names = ("source_file", "source_row", "source_part", "id")
     segments = segments_of(row)
     assert {len(row[name]) for name in names} == {len(segments)}
@@ -189,7 +191,7 @@ def by_segment(row: Row) -> list[Row]:
 
 
 @pytest.mark.parametrize("options", [{}, {"on_overflow": "truncate"}, {"overlap": 5}], ids=str)
-def test_packed_rows_hold_what_padded_rows_do(
+def test_packed_rows_hold_the_segments_of_padded_rows(
     corpus: Path, tokenizer: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     options = {"carry": ("id",), "labels": True, "begin_token": True, **options}
@@ -252,7 +254,7 @@ def test_the_loader_reads_packed_rows(corpus: Path, tokenizer: Path, tmp_path: P
         columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in batch.values()]
         loaded += [dict(zip(batch, row, strict=True)) for row in zip(*columns, strict=True)]
     assert sorted(loaded, key=str) == sorted(rows, key=str)
-    # Where attention may go: to what comes before in the same document.
+    # Each token may attend to the tokens before it in its segment, as many as its position says.
     batch = batches[0]
     same = (batch["segment_ids"][:, :, None] == batch["segment_ids"][:, None, :]) & batch["attention_mask"][
         :, None, :
@@ -262,10 +264,10 @@ def test_the_loader_reads_packed_rows(corpus: Path, tokenizer: Path, tmp_path: P
         assert reach.tolist() == (positions[: batch["length"][row]] + 1).tolist()
 
 
-# A drawn order.
+# Shuffled rows.
 
 
-def test_a_shuffle_puts_the_same_rows_in_another_order(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_shuffling_changes_only_the_order_of_rows(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     plain, shuffled, other = (tmp_path / name for name in ("plain", "shuffled", "other"))
     options: dict[str, Any] = {"bucket_lengths": [ROW_LENGTH], "task_bytes": 3000, "carry": ("id",)}
     run(corpus, tokenizer, plain, **options)
@@ -275,7 +277,7 @@ def test_a_shuffle_puts_the_same_rows_in_another_order(corpus: Path, tokenizer: 
     assert sorted(rows_in(other), key=place) == sorted(rows_in(plain), key=place)
     orders = [[[place(row) for row in rows] for rows in shards_in(output).values()] for output in (shuffled, other)]
     assert orders[0] != orders[1]
-    # Both: rows within a shard, and which row groups a shard is made of.
+    # Rows are shuffled within a shard, and row groups over the shards.
     for shards in orders:
         assert any(places != sorted(places) for places in shards)
         groups = [{(path, row // 8) for path, row, _ in places} for places in shards]
@@ -283,7 +285,9 @@ def test_a_shuffle_puts_the_same_rows_in_another_order(corpus: Path, tokenizer: 
         assert sum(map(len, groups)) == len(set.union(*groups))
 
 
-def test_a_shuffle_is_the_same_whoever_runs_it(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_shuffling_does_not_depend_on_workers_or_the_order_of_files(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
     patterns = [str(corpus / "a.parquet"), str(corpus / "b.parquet")]
     for layout in ("padded", "packed"):
         options: dict[str, Any] = {"layout": layout, "bucket_lengths": [ROW_LENGTH], "shuffle_seed": 5}
@@ -300,7 +304,7 @@ def test_the_order_of_a_document_depends_on_no_other(corpus: Path, tokenizer: Pa
     assert both == [place(row) for row in rows_in(tmp_path / "one")]
 
 
-def test_shuffled_row_groups_of_a_file_are_read_as_such() -> None:
+def test_tasks_of_shuffled_row_groups_know_their_first_rows() -> None:
     source = SourceFile("a", "parquet", 1, "f", ((10, 100),) * 6)
     tasks = plan_tasks([source], 250, shuffle_seed=3)
 
@@ -317,11 +321,11 @@ def test_shuffled_row_groups_of_a_file_are_read_as_such() -> None:
     assert plan_tasks([source], 250) == [(FileSlice("a", "parquet", (n, n + 2), 10 * n, 200),) for n in (0, 2, 4)]
 
 
-def test_draws_are_fixed_and_even() -> None:
+def test_random_numbers_are_fixed_and_uniform() -> None:
     rows = np.arange(100_000)
     drawn = draw(1, "row", "a.parquet", rows)
     assert drawn.dtype == np.uint64
-    # The order of shards that stand must never change: these numbers are the order.
+    # These numbers decide the order of rows in existing shards, so they must never change.
     assert draw(1, "row", "a.parquet", np.arange(2)).tolist() == [1375318670047632944, 10409956338454206553]
     assert len(set(drawn.tolist())) == rows.size
     counts = np.bincount((drawn >> np.uint64(60)).astype(np.int64), minlength=16)
@@ -336,7 +340,7 @@ def test_copies_of_a_row_are_numbered() -> None:
     assert number_copies(np.empty(0, np.int64)).tolist() == []
 
 
-# The mix of sources.
+# Weighted sources.
 
 
 @pytest.fixture(scope="module")
@@ -348,12 +352,14 @@ def two_sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def occurrences(output: Path, source: Path) -> Counter[int]:
-    """How often each row of a source occurs."""
+    """Returns how often each row of a source occurs."""
     starts = [row for row in rows_in(output) if row["source_part"] == 0]
     return Counter(row["source_row"] for row in starts if Path(row["source_file"]).parent == source)
 
 
-def test_documents_occur_as_often_as_their_sources_weigh(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_documents_occur_as_often_as_the_weights_of_their_sources_say(
+    two_sources: Path, tokenizer: Path, tmp_path: Path
+) -> None:
     a, b = two_sources / "a", two_sources / "b"
     manifest = run([str(b), str(a)], tokenizer, tmp_path, weights=(0.25, 2.5), bucket_lengths=[ROW_LENGTH])
     of_a, of_b = occurrences(tmp_path, a), occurrences(tmp_path, b)
@@ -382,7 +388,7 @@ def test_text_counts_as_often_as_it_occurs(two_sources: Path, tokenizer: Path, t
     assert rows[::2] == rows[1::2] == sorted(rows_in(tmp_path / "once"), key=place)
 
 
-def test_the_mix_is_the_same_whoever_runs_it_and_another_with_another_seed(
+def test_weights_do_not_depend_on_workers_or_the_order_of_files_but_on_the_seed(
     two_sources: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
     a, b = str(two_sources / "a"), str(two_sources / "b")
@@ -412,7 +418,7 @@ def test_copies_are_shuffled_apart(two_sources: Path, tokenizer: Path, tmp_path:
     assert sum(one == next_ for one, next_ in pairwise(places)) < 10
 
 
-def test_chosen_buckets_are_for_the_mix(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_buckets_are_chosen_for_weighted_documents(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
     sources = [str(two_sources / "a"), str(two_sources / "b")]
     manifest = run(sources, tokenizer, tmp_path, weights=(0.1, 3), buckets=CHOICE)
     assert manifest["bucket_choice"] == chosen_for([row["length"] for row in rows_in(tmp_path)], CHOICE)
@@ -447,12 +453,12 @@ def test_a_file_of_two_weights_is_refused(two_sources: Path) -> None:
         ({"files": ("a",), "weights": (0,)}, "Input should be greater than 0"),
     ],
 )
-def test_weights_that_say_nothing_are_refused(corpus: dict[str, Any], message: str) -> None:
+def test_contradictory_weights_are_refused(corpus: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Corpus(**corpus)
 
 
-def test_job_1_counts_words_of_the_same_mix(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
+def test_job_1_counts_words_by_the_same_weights(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
     def counted(weight: float) -> tuple[dict[str, int], dict[str, Any]]:
         output = tmp_path / str(weight)
         project = Project(

@@ -1,15 +1,10 @@
-"""Job 2: what the shards hold, that they are whole, and how a run is taken up wherever the one before it ended."""
+"""Job 2: what the shards and the manifest hold, what input it refuses, and runs on a finished output."""
 
 import hashlib
-import os
 import random
 import re
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,105 +15,41 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from shard_outputs import (
+    BUCKETS,
+    Row,
+    contents,
+    documents,
+    project,
+    rows_in,
+    shards_in,
+    times,
+    write_corpus,
+    write_file,
+)
 
 from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, PipelineError
-from pipelines.rows.columns import RowFormat
-from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
-from pipelines.settings.run import Run
 from pipelines.settings.shards import Shards
 from pipelines.storage.manifest import read_json
 from pipelines.tokenizing import tokenize_corpus as job
-from pipelines.tokenizing.task_output import TaskOutput
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 from pipelines.training.train_tokenizer import train_tokenizer
 
 SPECIAL_TOKENS: dict[str, str | list[str]] = {"bos": "<bos>", "eos": "<eos>", "pad": "<pad>"}
-WORDS = (
-    "the cat sat on mat and then the other cats don't sit der Hund läuft über die Straße größer été "
-    "猫坐在垫子上 坐在 猫 кошка сидит на коврике قطة على السجادة 🙂 👩‍👩‍👧 12 345 x=1; <eos> İstanbul ﬁne"
-).split(" ")
-BUCKETS = (8, 16, 32)
-WAIT_SECONDS = 60
-
-Row = dict[str, Any]
-
-
-def document(chance: random.Random, num_words: int) -> str:
-    gaps = [" ", " ", " ", " ", "  ", "\n", ", ", ". "]
-    return "".join(chance.choice(WORDS) + chance.choice(gaps) for _ in range(num_words))
-
-
-def documents(seed: int) -> list[str | None]:
-    chance = random.Random(seed)
-    texts: list[str | None] = [document(chance, chance.randrange(1, 12)) for _ in range(30)]
-    return [*texts[:10], None, "", document(chance, 300), "\n", *texts[10:], None]
-
-
-def write_file(path: Path, texts: list[Any], first_id: int = 0, row_group_size: int = 8) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    ids = range(first_id, first_id + len(texts))
-    table = pa.table({"id": ids, "lang": [f"l{id_ % 3}" if id_ % 5 else None for id_ in ids], "text": texts})
-    pq.write_table(table, path, row_group_size=row_group_size)
-    return path
-
-
-def write_corpus(folder: Path, row_group_size: int = 8) -> Path:
-    for seed, name in enumerate(["a", "b", "c"]):
-        write_file(folder / f"{name}.parquet", documents(seed), 100 * seed, row_group_size)
-    return folder
-
-
-def project(
-    corpus: Path | tuple[Path, ...],
-    tokenizer: Path,
-    output: Path,
-    shards: dict[str, Any] | None = None,
-    run: dict[str, Any] | None = None,
-    **options: Any,
-) -> Project:
-    settings = {"bucket_lengths": BUCKETS, "task_bytes": 1500, **(shards or {})}
-    paths = corpus if isinstance(corpus, tuple) else (corpus,)
-    return Project(
-        corpus=Corpus(files=tuple(map(str, paths)), **options),
-        shards=Shards(output=str(output), tokenizer=str(tokenizer), **settings),
-        run=Run(**{"workers": 1, "progress": False, **(run or {})}),
-    )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def shards_in(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in contents(folder).items() if name.startswith("bucket=")}
-
-
-def times(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-
-
-def rows_in(output: Path) -> list[Row]:
-    """All rows, with the bucket of the folder that each is in."""
-    rows = []
-    for path in sorted(output.glob("bucket=*/*.parquet")):
-        bucket = int(path.parent.name.removeprefix("bucket="))
-        rows += [{**row, "bucket": bucket} for row in pq.ParquetFile(path).read().to_pylist()]
-    return rows
 
 
 def real_ids(row: Row) -> list[int]:
-    """The ids where the mask is 1, after checking that these come first."""
+    """Returns the ids without padding, after checking that padding comes last."""
     size = sum(row["attention_mask"])
     assert row["attention_mask"] == [1] * size + [0] * (row["bucket"] - size)
     return list(row["input_ids"][:size])
 
 
 def ids_by_document(rows: list[Row], overlap: int = 0) -> dict[tuple[str, int], list[int]]:
-    """The ids of each document, its rows put together, without what rows repeat."""
+    """Returns the ids of each document: those of its rows, without the overlaps."""
     parts: dict[tuple[str, int], list[Row]] = defaultdict(list)
     for row in rows:
         parts[row["source_file"], row["source_row"]].append(row)
@@ -133,7 +64,7 @@ def ids_by_document(rows: list[Row], overlap: int = 0) -> dict[tuple[str, int], 
 
 
 def texts_of(corpus: Path) -> dict[tuple[str, int], str]:
-    """The documents with text, by file and row."""
+    """Returns the documents with text, by file and row."""
     return {
         (str(path), row): text
         for path in sorted(corpus.glob("*.parquet"))
@@ -162,13 +93,10 @@ def tokenizer(corpus: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(corpus: Path, tokenizer: Path) -> Path:
-    """A finished output; not to be changed."""
+    """A finished output, which tests must not change."""
     output = corpus.parent / "finished"
     tokenize_corpus(project(corpus, tokenizer, output))
     return output
-
-
-# What the shards hold.
 
 
 @pytest.mark.parametrize(
@@ -184,7 +112,7 @@ def finished(corpus: Path, tokenizer: Path) -> Path:
     ],
     ids=str,
 )
-def test_rows_put_together_are_the_documents(
+def test_the_rows_of_a_document_joined_are_its_ids(
     corpus: Path, tokenizer: Path, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     manifest = tokenize_corpus(project(corpus, tokenizer, tmp_path, settings))
@@ -213,7 +141,7 @@ def test_padding_labels_and_length(corpus: Path, tokenizer: Path, tmp_path: Path
         assert row["bucket"] == min(bucket for bucket in BUCKETS if bucket >= size)
 
 
-def test_the_end_token_pads_where_there_is_no_pad_token(corpus: Path, tmp_path: Path) -> None:
+def test_the_end_token_pads_if_there_is_no_pad_token(corpus: Path, tmp_path: Path) -> None:
     loaded = Tokenizer.train(["the cat"], num_merges=4, special_tokens={"eos": "<eos>"})
     loaded.save(tmp_path / "tokenizer")
     tokenize_corpus(project(corpus, tmp_path / "tokenizer", tmp_path / "out", {"labels": True}))
@@ -290,7 +218,7 @@ def test_rows_are_in_the_order_of_their_documents(finished: Path) -> None:
         ({"on_overflow": "drop"}, {"dropped_documents": 3}),
     ],
 )
-def test_long_documents_are_split_cut_or_dropped(
+def test_long_documents_are_split_truncated_or_dropped(
     corpus: Path, tokenizer: Path, tmp_path: Path, settings: dict[str, Any], expected: dict[str, int]
 ) -> None:
     longest = 100
@@ -365,7 +293,7 @@ def test_every_setting_has_an_effect(
 
 
 def test_every_setting_is_tried_above() -> None:
-    # In test_incremental.py the second two, in test_rows.py the last two.
+    # The settings on_changed and on_removed are tested in test_plan.py, buckets and row_length in test_rows.py.
     tried_elsewhere = {"special_in_text", "on_changed", "on_removed", "buckets", "row_length"}
     tried = {name for changed in SETTINGS for name in changed} | tried_elsewhere
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
@@ -410,31 +338,6 @@ def test_row_groups_are_as_large_as_asked(corpus: Path, tokenizer: Path, tmp_pat
     assert len(sizes) > 10
     assert set(sizes[:-1]) == {7}
     assert 0 < sizes[-1] <= 7
-
-
-# The manifest, and readers.
-
-
-@pytest.mark.parametrize("bucket", [7, 100, 256, 1000, 1500])
-def test_rows_written_piece_by_piece_give_the_bytes_of_all_at_once(bucket: int, tmp_path: Path) -> None:
-    settings = Shards(output=str(tmp_path), bucket_lengths=(bucket,), labels=True, provenance=False)
-    chance = np.random.default_rng(1)
-    lengths = chance.integers(1, bucket + 1, 2_500_000 // bucket)
-    ids = chance.integers(0, 1000, lengths.sum(), np.int32)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    rows = pa.table({"ids": pa.LargeListArray.from_arrays(offsets, ids)})
-    row_format = RowFormat(settings, pa.schema([]), 0)
-    with TaskOutput(str(tmp_path), "00000", row_format) as output:
-        for start in range(0, rows.num_rows, 777):
-            output.add(bucket, rows.slice(start, 777))
-        output.finish(Counter(), "key")
-    written = next(tmp_path.glob("bucket=*/*.parquet"))
-    table = pq.read_table(written, partitioning=None).cast(row_format.schema).combine_chunks()
-    input_ids, mask = (table[name].chunk(0).values.to_numpy() for name in ("input_ids", "attention_mask"))
-    assert np.array_equal(input_ids[mask == 1], ids)
-    options = {"compression": "zstd", "compression_level": 1, "use_dictionary": ["length"]}
-    pq.write_table(table, tmp_path / "whole.parquet", row_group_size=len(table), write_statistics=["length"], **options)
-    assert (tmp_path / "whole.parquet").read_bytes() == written.read_bytes()
 
 
 def test_the_manifest_lists_the_files_on_disk_with_what_they_hold(finished: Path, corpus: Path) -> None:
@@ -510,9 +413,6 @@ def test_hugging_face_datasets_reads_the_folder(
     assert set(loaded.column_names) == set(rows[0]) - {"bucket"}
 
 
-# What it is given.
-
-
 @pytest.mark.parametrize(
     ("special_tokens", "settings", "message"),
     [
@@ -531,9 +431,7 @@ def test_missing_special_tokens_are_named_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_inputs_that_are_not_there_fail_before_anything_is_written(
-    corpus: Path, tokenizer: Path, tmp_path: Path
-) -> None:
+def test_missing_inputs_fail_before_anything_is_written(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing matches"):
         tokenize_corpus(project(corpus / "*.txt", tokenizer, tmp_path / "out"))
     with pytest.raises(FileNotFoundError, match=r"no/tokenizer\.json: no such file"):
@@ -544,7 +442,7 @@ def test_inputs_that_are_not_there_fail_before_anything_is_written(
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
-def test_kind_char_gives_words_with_one_blank_between(corpus: Path, tmp_path: Path, placement: Any) -> None:
+def test_kind_char_decodes_to_words_with_one_space_between(corpus: Path, tmp_path: Path, placement: Any) -> None:
     texts = {place: " ".join(text.split()) for place, text in texts_of(corpus).items()}
     special = {**SPECIAL_TOKENS, "unk": "<unk>"}
     loaded = Tokenizer.train(
@@ -559,7 +457,7 @@ def test_kind_char_gives_words_with_one_blank_between(corpus: Path, tmp_path: Pa
         place: text for place, text in texts.items() if text
     }
     assert counts["unknown_tokens"] == 0
-    assert counts["empty_documents"] == 6  # Three are empty, three a line feed.
+    assert counts["empty_documents"] == 6  # Three are empty, and three hold only a line feed.
 
 
 def test_characters_without_a_symbol_become_unk_and_are_counted(tmp_path: Path) -> None:
@@ -665,9 +563,6 @@ def test_a_corpus_without_text_gives_no_shards(tokenizer: Path, tmp_path: Path, 
     }
 
 
-# Run again.
-
-
 def test_progress_is_shown_and_changes_nothing(
     corpus: Path, tokenizer: Path, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -715,7 +610,7 @@ def cut_short(path: Path) -> None:
         ("_tasks/00003.token_counts.parquet", Path.unlink),
     ],
 )
-def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
+def test_only_the_task_with_a_missing_or_damaged_file_is_repeated(
     corpus: Path, tokenizer: Path, tmp_path: Path, finished: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path))
@@ -742,7 +637,7 @@ def test_only_the_task_whose_shard_or_entry_is_gone_is_done_again(
         ("_plan.json", lambda path: path.write_text("{")),
     ],
 )
-def test_a_file_about_the_finished_output_that_is_gone_or_damaged_is_made_again(
+def test_a_missing_or_damaged_file_about_the_output_is_written_again(
     corpus: Path,
     tokenizer: Path,
     tmp_path: Path,
@@ -753,13 +648,13 @@ def test_a_file_about_the_finished_output_that_is_gone_or_damaged_is_made_again(
 ) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path))
     damage(tmp_path / name)
-    monkeypatch.setattr(job, "run_pipeline", no_pipeline)  # No task is done again.
+    monkeypatch.setattr(job, "run_pipeline", no_pipeline)  # No task is repeated.
     manifest = tokenize_corpus(project(corpus, tokenizer, tmp_path))
     assert contents(tmp_path) == contents(finished)
     assert manifest == read_json(f"{finished}/_manifest.json")
 
 
-def test_what_a_failed_run_left_is_cleared_away(tokenizer: Path, tmp_path: Path) -> None:
+def test_leftovers_of_a_failed_run_are_deleted(tokenizer: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     write_file(corpus / "a.parquet", [b"one", b"two", b"bad \xff", b"three"], row_group_size=1)
     settings = {"task_bytes": 1, "bucket_lengths": [8]}
@@ -823,7 +718,7 @@ def test_another_tokenizer_or_other_settings_are_refused(
     assert contents(finished) == before
 
 
-def test_files_that_changed_or_went_are_refused(tokenizer: Path, tmp_path: Path) -> None:
+def test_changed_or_removed_files_are_refused(tokenizer: Path, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     tokenize_corpus(project(corpus, tokenizer, tmp_path / "out"))
     before = contents(tmp_path / "out")
@@ -873,169 +768,7 @@ def test_a_task_that_did_not_finish_is_named(
     assert set(contents(tmp_path)) == {"_plan.json"}
 
 
-# The output of one task.
-
-
-def test_a_task_output_names_its_shards_only_when_it_is_finished(tmp_path: Path) -> None:
-    settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,))
-    output = TaskOutput(str(tmp_path), "00000", RowFormat(settings, pa.schema([]), 70_001))
-    output.add(4, pa.table({"ids": pa.array([[70_000], [1, 2]], pa.large_list(pa.int32()))}))
-    assert [name.split("/")[0] for name in contents(tmp_path)] == ["_temporary"]
-    output.finish(Counter(documents=2), "key")
-    assert set(contents(tmp_path)) == {
-        *("bucket=4/part-00000.parquet", "_tasks/00000.json", "_tasks/00000.token_counts.parquet")
-    }
-    assert [row["input_ids"] for row in rows_in(tmp_path)] == [[70_000, *[70_001] * 3], [1, 2, *[70_001] * 2]]
-    assert read_json(f"{tmp_path}/_tasks/00000.json")["counts"] == {"documents": 2}
-
-
-def test_a_task_output_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,))
-    output = TaskOutput(str(tmp_path), "00000", RowFormat(settings, pa.schema([]), 0))
-
-    def fail_within() -> None:
-        with output:
-            output.add(4, pa.table({"ids": pa.array([[1]], pa.large_list(pa.int32()))}))
-            raise ValueError("in the block")
-
-    with pytest.raises(ValueError, match="in the block"):
-        fail_within()
-    assert contents(tmp_path) == {}
-
-
-# Killed.
-
-
-@pytest.fixture(scope="module")
-def small_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of sixty row groups, each a task of its own that takes a while, as no word comes twice."""
-    folder = tmp_path_factory.mktemp("killed") / "corpus"
-    chance = random.Random(5)
-    for name in ("a", "b"):
-        texts = [" ".join(chance.randbytes(4).hex() for _ in range(3000)) for _ in range(30)]
-        write_file(folder / f"{name}.parquet", texts, row_group_size=1)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def unbroken(small_tasks: Path, tokenizer: Path) -> dict[str, bytes]:
-    output = small_tasks.parent / "unbroken"
-    tokenize_corpus(project(small_tasks, tokenizer, output, {"task_bytes": 1}))
-    return contents(output)
-
-
-class Driver:
-    """The command in a process and a session of its own, with two workers."""
-
-    def __init__(self, settings: Project, folder: Path) -> None:
-        config = folder / "project.yaml"
-        sections = settings.model_dump(mode="json", include={"corpus", "shards"})
-        config.write_text(yaml.safe_dump({**sections, "run": {"workers": 2, "progress": False}}))
-        command = [sys.executable, "-m", "pipelines.cli", "tokenize", "--config", str(config)]
-        self._errors = folder / "stderr"
-        with self._errors.open("wb") as errors:
-            self.process = subprocess.Popen(command, stderr=errors, start_new_session=True)
-
-    @property
-    def errors(self) -> str:
-        return self._errors.read_text()
-
-    def alive(self) -> set[int]:
-        """The processes of the session that are not zombies: the driver and its workers."""
-        found = set()
-        for path in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                state, _, _, session, *_ = path.read_text().rpartition(")")[2].split()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(session) == self.process.pid and state not in "ZX":
-                found.add(int(path.parent.name))
-        return found
-
-    def workers(self) -> set[int]:
-        return self.alive() - {self.process.pid}
-
-    def wait_for(self, what: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not what():
-            assert time.monotonic() < deadline, self.errors
-            assert self.process.poll() is None, self.errors
-            time.sleep(0.002)
-
-    def all_end_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.alive():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.05)
-        return True
-
-    def end(self) -> None:
-        for pid in self.alive():
-            os.kill(pid, signal.SIGKILL)
-        self.process.wait()
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[Project], Driver]]:
-    drivers: list[Driver] = []
-
-    def start_driver(settings: Project) -> Driver:
-        drivers.append(Driver(settings, tmp_path))
-        return drivers[-1]
-
-    yield start_driver
-    for driver in drivers:
-        driver.end()
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes of a session in /proc")
-@pytest.mark.parametrize("moment", ["_plan.json", "_temporary/*/*.parquet", "_tasks/*.json"])
-def test_a_killed_run_is_taken_up_and_gives_the_same_bytes(
-    small_tasks: Path,
-    tokenizer: Path,
-    tmp_path: Path,
-    unbroken: dict[str, bytes],
-    start: Callable[[Project], Driver],
-    moment: str,
-) -> None:
-    output = tmp_path / "out"
-    settings = project(small_tasks, tokenizer, output, {"task_bytes": 1})
-    driver = start(settings)
-    driver.wait_for(lambda: any(output.glob(moment)))
-    assert moment == "_plan.json" or len(driver.workers()) == 2
-    driver.process.kill()
-    assert driver.process.wait() == -signal.SIGKILL
-    assert driver.all_end_within(10)
-    assert "_SUCCESS" not in contents(output)
-    if moment == "_tasks/*.json":
-        again = start(settings)
-        assert again.process.wait(WAIT_SECONDS) == 0, again.errors
-        assert again.all_end_within(10)
-    else:
-        tokenize_corpus(settings)
-    assert contents(output) == unbroken
-    assert not list(output.rglob("_temporary"))
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes of a session in /proc")
-def test_a_worker_that_is_killed_ends_the_run_with_a_message(
-    small_tasks: Path, tokenizer: Path, tmp_path: Path, unbroken: dict[str, bytes], start: Callable[[Project], Driver]
-) -> None:
-    output = tmp_path / "out"
-    settings = project(small_tasks, tokenizer, output, {"task_bytes": 1})
-    driver = start(settings)
-    driver.wait_for(lambda: any(output.glob("_tasks/*.json")))
-    os.kill(min(driver.workers()), signal.SIGKILL)
-    assert driver.process.wait(15) == 1
-    assert "tokenmill: a worker process was lost: " in driver.errors
-    assert "--run.workers" in driver.errors
-    assert driver.all_end_within(10)
-    tokenize_corpus(settings)
-    assert contents(output) == unbroken
-
-
-def test_a_tokenizer_and_shards_are_not_put_into_one_folder(tokenizer: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_and_shards_cannot_share_a_folder(tokenizer: Path, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     for again in ({}, {"overwrite": True}):
         with pytest.raises(ValueError, match=r"holds a tokenizer; choose another shards\.output"):
