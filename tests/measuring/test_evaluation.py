@@ -1,4 +1,4 @@
-"""What a vocabulary costs, how text comes out, and how fairly over languages."""
+"""Tests of the measures: cost of a vocabulary, compression, and fairness to languages."""
 
 import random
 from collections import Counter
@@ -34,7 +34,7 @@ from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
         (131072, 4096, {"bytes_fp16_per_matrix": 1073741824}),
     ],
 )
-def test_vocabularies_cost_what_is_known(vocab_size: int, hidden_size: int, known: dict[str, int]) -> None:
+def test_the_cost_of_known_vocabularies(vocab_size: int, hidden_size: int, known: dict[str, int]) -> None:
     cost = compute_vocabulary_cost(vocab_size, hidden_size)
     assert {name: getattr(cost, name) for name in known} == known
 
@@ -62,12 +62,12 @@ def test_tokens_per_character_counts_tokens_and_characters_of_all_texts() -> Non
     assert compute_tokens_per_character(tokenizer, ["你"]) == 3  # Its three bytes.
 
 
-def test_the_end_of_word_marker_is_a_token_and_no_character() -> None:
+def test_the_end_of_word_marker_counts_as_a_token_but_not_as_a_character() -> None:
     tokenizer = Tokenizer.train(["ab"], kind="char", num_merges=0)
     assert compute_tokens_per_character(tokenizer, ["ab a"]) == 5 / 4
 
 
-def test_no_text_has_no_tokens_per_character() -> None:
+def test_tokens_per_character_of_no_text_is_0() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
     assert compute_tokens_per_character(tokenizer, []) == 0
     assert compute_tokens_per_character(tokenizer, ["", ""]) == 0
@@ -82,7 +82,7 @@ def test_the_share_of_words_that_are_one_token() -> None:
     assert compute_share_whole(tokenizer, []) == 0
 
 
-def test_a_word_may_be_one_token_after_a_blank_only() -> None:
+def test_a_word_may_be_one_token_only_after_a_space() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258)  # u+g and h+ug.
     assert count_word_tokens(tokenizer, ["hug", "pug", "a"]) == {"hug": 1, "pug": 2, "a": 1}
     blank_first = Tokenizer.train(["a", " hug hug"], num_merges=3, ties="first-seen")
@@ -92,7 +92,7 @@ def test_a_word_may_be_one_token_after_a_blank_only() -> None:
 
 
 @pytest.mark.parametrize("placement", ["apart", "glued"])
-def test_a_character_without_a_symbol_is_not_whole(placement: Any) -> None:
+def test_a_character_without_a_symbol_is_not_one_token(placement: Any) -> None:
     tokenizer = Tokenizer.train(
         ["ab ab a b a b"], kind="char", num_merges=9, end_of_word_placement=placement, special_tokens={"unk": "<unk>"}
     )
@@ -100,7 +100,7 @@ def test_a_character_without_a_symbol_is_not_whole(placement: Any) -> None:
     assert compute_share_whole(tokenizer, ["齉"]) == 0
 
 
-def test_words_are_encoded_as_they_stand() -> None:
+def test_encode_words_neither_normalizes_nor_splits() -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], vocab_size=258, unicode="NFC", lowercase=True)
     assert tokenizer.encode("HUG e\u0301") == [257, 32, *"é".encode()]
     assert tokenizer.encode_words(pa.array([b"hug", b"HUG", "e\u0301".encode()])).to_pylist() == [
@@ -114,13 +114,13 @@ def test_words_are_encoded_as_they_stand() -> None:
     assert tokenizer.encode_words(pa.array([], pa.binary())).to_pylist() == []
 
 
-# Measures: the fast ones beside plain loops over `encode`.
+# Measures: the fast code compared with plain loops over `encode`.
 
 
-def slow_measures(
+def measure_slowly(
     tokenizer: Tokenizer, documents: list[tuple[str, str]], rare_count: int, reference: str
 ) -> dict[str, Any]:
-    """What `measure_sample` returns, counted one document, one word, one token at a time."""
+    """Returns what `measure_sample` should return, counted one document, word and token at a time."""
     of: dict[str, Counter[str]] = {}
     uses: Counter[int] = Counter()
     one_token = words = 0
@@ -165,7 +165,7 @@ def slow_measures(
     }
 
 
-def random_documents(seed: int) -> list[tuple[str, str]]:
+def make_random_documents(seed: int) -> list[tuple[str, str]]:
     chance = random.Random(seed)
     letters = {"en": "the cat sat ", "de": "größer Hund ", "zh": "猫坐在垫子上 ", "xx": "aab  \n9_\u0301É"}
     documents = []
@@ -175,8 +175,8 @@ def random_documents(seed: int) -> list[tuple[str, str]]:
     return [*documents, ("en", "")]
 
 
-def sample_of(pre_tokenizer: PreTokenizer, documents: list[tuple[str, str]]) -> TextSample:
-    """Counted in batches, in any order of languages."""
+def count_sample(pre_tokenizer: PreTokenizer, documents: list[tuple[str, str]]) -> TextSample:
+    """Returns a sample that was counted in batches with languages in any order."""
     counter = SampleCounter(pre_tokenizer)
     for start in range(0, len(documents), 7):
         languages, texts = map(list, zip(*documents[start : start + 7], strict=True))
@@ -198,51 +198,53 @@ def sample_of(pre_tokenizer: PreTokenizer, documents: list[tuple[str, str]]) -> 
     ids=str,
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_measures_are_those_of_every_document_encoded_by_itself(seed: int, settings: dict[str, Any]) -> None:
-    documents = random_documents(seed)
+def test_measures_equal_those_of_encoding_each_document(seed: int, settings: dict[str, Any]) -> None:
+    documents = make_random_documents(seed)
     tokenizer = Tokenizer.train([text for _, text in documents[:30]], **settings)
     if tokenizer.alphabet.kind == "char" and "limit_alphabet" not in settings:
         tokenizer = Tokenizer.train([text for _, text in documents], **settings)
     measures = asdict(
-        measure_sample(tokenizer, sample_of(tokenizer.pre_tokenizer, documents), rare_count=4, reference_language="de")
+        measure_sample(
+            tokenizer, count_sample(tokenizer.pre_tokenizer, documents), rare_count=4, reference_language="de"
+        )
     )
-    expected = slow_measures(tokenizer, documents, rare_count=4, reference="de")
+    expected = measure_slowly(tokenizer, documents, rare_count=4, reference="de")
     if "unk" in settings.get("special_tokens", {}):
         assert expected["tokens"] == sum(len(tokenizer.encode(text)) for _, text in documents)
     assert measures == expected
     assert list(measures["languages"]) == sorted(measures["languages"])
 
 
-def test_normalised_text_is_measured_by_what_it_was() -> None:
+def test_bytes_and_characters_are_counted_before_normalization() -> None:
     documents = [("xx", "E\u0301A E\u0301A"), ("yy", "ÉA")]
     tokenizer = Tokenizer.train([text for _, text in documents], num_merges=9, unicode="NFC", lowercase=True)
-    measures = measure_sample(tokenizer, sample_of(tokenizer.pre_tokenizer, documents))
+    measures = measure_sample(tokenizer, count_sample(tokenizer.pre_tokenizer, documents))
     assert measures.languages["xx"].characters == 7
     assert measures.languages["xx"].bytes == 9
     assert measures.tokens == sum(len(tokenizer.encode(text)) for _, text in documents) == 3
     assert measures.languages["xx"].parity is None
 
 
-def test_a_language_that_is_not_in_the_sample_is_named() -> None:
+def test_a_missing_reference_language_is_an_error() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
     with pytest.raises(ValueError, match=r"the sample has no text in the language 'de'; it has en, fr"):
         measure_sample(
-            tokenizer, sample_of(tokenizer.pre_tokenizer, [("fr", "a"), ("en", "b")]), reference_language="de"
+            tokenizer, count_sample(tokenizer.pre_tokenizer, [("fr", "a"), ("en", "b")]), reference_language="de"
         )
 
 
-def test_a_sample_of_nothing_has_no_ratios() -> None:
+def test_ratios_of_an_empty_sample_are_0() -> None:
     tokenizer = Tokenizer.train(["hug"], vocab_size=256)
     nothing = SampleCounter(tokenizer.pre_tokenizer)
     empty = measure_sample(tokenizer, nothing.take())
     assert (empty.tokens_per_character, empty.tokens_per_word, empty.gini, empty.unused_tokens) == (0, 0, 0, 256)
     blank = measure_sample(
-        tokenizer, sample_of(tokenizer.pre_tokenizer, [("en", ""), ("de", "a")]), reference_language="en"
+        tokenizer, count_sample(tokenizer.pre_tokenizer, [("en", ""), ("de", "a")]), reference_language="en"
     )
     assert (blank.languages["en"].bytes_per_token, blank.languages["de"].parity, blank.gini) == (0, 0, 0)
 
 
-def test_a_sample_that_was_taken_starts_again() -> None:
+def test_taking_a_sample_starts_an_empty_one() -> None:
     counter = SampleCounter(PreTokenizer("gpt2"))
     counter.add(pa.array(["a b a"], pa.large_string()), pa.array(["en"]))
     first = counter.take()
@@ -251,14 +253,14 @@ def test_a_sample_that_was_taken_starts_again() -> None:
     assert counter.take().languages == ()
 
 
-def test_a_column_of_other_things_than_languages_is_refused() -> None:
+def test_a_column_with_too_many_values_is_not_languages() -> None:
     counter = SampleCounter(PreTokenizer("gpt2"))
     ids = pa.array(range(1001))
     with pytest.raises(ValueError, match="over 1,000 different values, such as '999'; choose a column"):
         counter.add(ids.cast(pa.large_string()), ids)
 
 
-def test_gini_is_0_where_all_are_equal_and_grows_with_the_difference() -> None:
+def test_gini_is_0_if_all_are_equal_and_grows_with_the_difference() -> None:
     assert compute_gini([]) == 0
     assert compute_gini([0, 0]) == 0
     assert compute_gini([3]) == 0
@@ -275,7 +277,7 @@ def test_gini_is_0_where_all_are_equal_and_grows_with_the_difference() -> None:
         ([1, 2, 3, 4], [10, 9, 3, 2], 2),
         ([1, 2, 10], [10, 9, 1], None),  # On the line.
         ([1, 2, 3], [10, 9.9, 1], None),  # Above it.
-        ([1, 10, 11], [10, 5, 4], None),  # Above it, as far as 10 is from 1.
+        ([1, 10, 11], [10, 5, 4], None),  # Above it: the x values are not evenly spaced.
         ([1, 2, 11], [10, 5, 4], 1),
         ([1, 2], [10, 1], None),
         ([1], [1], None),

@@ -1,4 +1,4 @@
-"""The report: its figures, its page in a real browser, and that what is typed there gives the tokens of `encode`."""
+"""Tests of the report: its figures, and its page in a browser, where a typed text must give the ids of `encode`."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ TEXTS = [
     "emoji 👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 e\u0301 a\u030a",
 ]
 
-# Of Unicode 14, which all versions of Python and of the browser know.
+# Characters of Unicode 14, which every supported Python and browser knows.
 _RANGES = (
     *((0x20, 0x7E), (0xA0, 0x17F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x620, 0x64A)),
     *((0x905, 0x939), (0x93E, 0x94D), (0xE01, 0xE3A), (0x1100, 0x1112), (0x2000, 0x206F), (0x2150, 0x218B)),
@@ -78,8 +78,8 @@ _PARTS = (
 )
 
 
-def random_texts(number: int) -> list[str]:
-    """Returns texts of many scripts, blanks, controls, marks, emoji, lone surrogates; the same ones every time."""
+def make_random_texts(number: int) -> list[str]:
+    """Returns the same texts every time: many scripts, spaces, controls, marks, emoji and lone surrogates."""
     chance = random.Random(5)
     words = [word for text in TEXTS for word in text.split(" ")]
 
@@ -96,26 +96,26 @@ def random_texts(number: int) -> list[str]:
     return ["", "a" * 3000 + "b" * 3000, "\ud83d\ude00\ude00", *texts]
 
 
-def trained(kind: Any, pattern: str | None, **settings: Any) -> Tokenizer:
+def train(kind: Any, pattern: str | None, **settings: Any) -> Tokenizer:
     settings = {"num_merges": 400, "special_tokens": SPECIAL, **settings}
     return Tokenizer.train(TEXTS * 3, kind=kind, pattern=pattern, **settings)
 
 
 TOKENIZERS = {
-    "byte-gpt2": lambda: trained("byte", "gpt2"),
-    "byte-cl100k": lambda: trained("byte", "cl100k", special_ids="first"),
-    "byte-whitespace": lambda: trained("byte", "whitespace"),
-    "byte-deepseek": lambda: trained("byte", "deepseek-v3", vocab_order="gpt2"),
-    "byte-lower": lambda: trained("byte", "o200k", unicode="NFKC", lowercase=True),
-    "char-apart": lambda: trained("char", None, special_ids="first"),
-    "char-glued": lambda: trained("char", None, end_of_word_placement="glued", unicode="NFD"),
-    "whole-words": lambda: Tokenizer(replace(trained("byte", "gpt2").model, ignore_merges=True)),
-    "added": lambda: with_added(trained("byte", "gpt2", lowercase=True)),
+    "byte-gpt2": lambda: train("byte", "gpt2"),
+    "byte-cl100k": lambda: train("byte", "cl100k", special_ids="first"),
+    "byte-whitespace": lambda: train("byte", "whitespace"),
+    "byte-deepseek": lambda: train("byte", "deepseek-v3", vocab_order="gpt2"),
+    "byte-lower": lambda: train("byte", "o200k", unicode="NFKC", lowercase=True),
+    "char-apart": lambda: train("char", None, special_ids="first"),
+    "char-glued": lambda: train("char", None, end_of_word_placement="glued", unicode="NFD"),
+    "whole-words": lambda: Tokenizer(replace(train("byte", "gpt2").model, ignore_merges=True)),
+    "added": lambda: change_added_tokens(train("byte", "gpt2", lowercase=True)),
 }
 
 
-def with_added(tokenizer: Tokenizer) -> Tokenizer:
-    """Some tokens are found in texts: with the white space beside them, only as whole words, or in lower case."""
+def change_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """Returns the tokenizer with added tokens that take white space beside them, or match whole words or lower case."""
     end, unknown = (
         next(token for token in tokenizer.added_tokens if token.content == content) for content in ("<|end|>", "<unk>")
     )
@@ -131,8 +131,8 @@ def with_added(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(replace(tokenizer.model, tokens=tokens, added_tokens=added, special_roles=roles))
 
 
-def page_of(tokenizer: Tokenizer, folder: Path, **given: Any) -> Path:
-    """Writes the report of a tokenizer that stands in `folder`, on texts that are given."""
+def write_page(tokenizer: Tokenizer, folder: Path, **given: Any) -> Path:
+    """Writes the report of a tokenizer into `folder`, and returns the path of its page; `given` are settings."""
     tokenizer.save(folder / "tokenizer")
     (folder / "corpus.txt").write_text("not read")
     settings = {
@@ -154,12 +154,12 @@ def page_of(tokenizer: Tokenizer, folder: Path, **given: Any) -> Path:
 
 
 def run_report(folder: Path, tokenizer: Tokenizer | None = None, **sections: Any) -> dict[str, Any]:
-    """Makes a report in `folder` and returns its JSON; `sections` of the config stand over those of `page_of`."""
-    page = page_of(tokenizer or trained("byte", "gpt2", num_merges=20), folder, **sections)
+    """Makes a report in `folder` and returns its JSON; `sections` override the settings of `write_page`."""
+    page = write_page(tokenizer or train("byte", "gpt2", num_merges=20), folder, **sections)
     return dict(json.loads((page.parent / "report.json").read_text(encoding="utf-8")))
 
 
-def rows_of(folder: Path, name: str) -> list[list[str]]:
+def read_rows(folder: Path, name: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO((folder / "report" / f"{name}.csv").read_text(encoding="utf-8"))))
 
 
@@ -186,7 +186,7 @@ SWEEP = {
 }
 
 
-def test_what_is_not_there_is_left_out_with_a_sentence(tmp_path: Path) -> None:
+def test_a_figure_without_data_is_left_out_with_the_reason(tmp_path: Path) -> None:
     figures = run_report(tmp_path)["figures"]
     absent = {name: figure["absent"] for name, figure in figures.items() if "absent" in figure}
     assert list(absent) == ["sizes", "whole", "languages", "buckets", "uses", "audit"]
@@ -201,7 +201,7 @@ def test_what_is_not_there_is_left_out_with_a_sentence(tmp_path: Path) -> None:
 def test_the_figures_of_a_sweep(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(json.dumps(SWEEP))
     figures = run_report(tmp_path, sweep=str(tmp_path / "sweep.json"))["figures"]
-    assert rows_of(tmp_path, "sizes") == [
+    assert read_rows(tmp_path, "sizes") == [
         ["vocab_size", "num_merges", "tokens_per_character"],
         *(["268", "10", "0.8"], ["278", "20", "0.5"], ["298", "40", "0.4"]),
     ]
@@ -211,13 +211,13 @@ def test_the_figures_of_a_sweep(tmp_path: Path) -> None:
     )
     assert figures["whole"]["rows"] == [[268, 0.5, 0.0], [278, 1.0, 0.0], [298, 1.0, 1.0]]
     assert figures["whole"]["summary"].endswith("278 entries: 100% of the positives and 0% of the negatives.")
-    # At the size that is nearest to the tokenizer's 278.
+    # At the size of the sweep that is nearest to the tokenizer's 278.
     assert figures["languages"]["rows"] == [["en", 2.0, 1.0], ["日本", 1.5, 2.0]]
-    # The words of the sweep are those that are looked at as merges grow.
+    # The words of the sweep are shown as they are split.
     assert {row[0] for row in figures["pieces"]["rows"]} == {"model", "data", "xylophone"}
 
 
-def test_words_in_pieces_as_merges_grow(tmp_path: Path) -> None:
+def test_words_are_split_with_more_and_more_merges(tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["hug pug hug"], num_merges=2)
     figures = run_report(tmp_path, tokenizer, words=["hug", "p ug"])["figures"]
     assert figures["pieces"]["columns"] == ["word", "merges", "tokens", "pieces"]
@@ -230,29 +230,29 @@ def test_words_in_pieces_as_merges_grow(tmp_path: Path) -> None:
     ]
 
 
-def test_words_are_chosen_where_none_are_given(tmp_path: Path) -> None:
-    figures = run_report(tmp_path, trained("byte", "gpt2", num_merges=300))["figures"]
+def test_words_are_chosen_if_none_are_given(tmp_path: Path) -> None:
+    figures = run_report(tmp_path, train("byte", "gpt2", num_merges=300))["figures"]
     words = {row[0] for row in figures["pieces"]["rows"]}
     assert len(words) > 2
     tokens = {row[1] for row in figures["vocabulary"]["rows"]}
     assert words <= tokens
 
 
-def test_texts_of_the_corpus_are_shown_without_reading_all_of_it(
+def test_sample_texts_are_shown_without_reading_the_whole_corpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(source_files, "fingerprint_file", lambda *_: pytest.fail("the corpus is hashed"))
-    page = page_of(trained("byte", "gpt2", num_merges=20), tmp_path, samples=[])
+    page = write_page(train("byte", "gpt2", num_merges=20), tmp_path, samples=[])
     assert "corpus.txt, row 0" in page.read_text(encoding="utf-8")
 
 
-def test_every_entry_is_listed_with_what_it_is_made_of(tmp_path: Path) -> None:
+def test_every_token_is_listed_with_what_it_is_made_of(tmp_path: Path) -> None:
     special = {"eos": "<end>"}
     tokenizer = Tokenizer.train(["hug pug hug\n"], num_merges=2, special_tokens=special)
     report = run_report(tmp_path, tokenizer, words=["hug"])
     assert report["tokenizer"]["fingerprint"] == Tokenizer.load(tmp_path / "tokenizer").fingerprint
     assert report["tokenizer"]["special_tokens"] == {"<end>": 258}
-    vocabulary = rows_of(tmp_path, "vocabulary")
+    vocabulary = read_rows(tmp_path, "vocabulary")
     assert vocabulary[0] == ["id", "token", "bytes", "made_by", "merge", "count"]
     assert vocabulary[1 + 10] == ["10", "⏎", "0a", "base", "", ""]
     assert vocabulary[1 + 0xE6] == ["230", "\\xe6", "e6", "base", "", ""]
@@ -261,14 +261,14 @@ def test_every_entry_is_listed_with_what_it_is_made_of(tmp_path: Path) -> None:
         ["257", "hug", "687567", "merge", "1", ""],
         ["258", "<end>", "3c656e643e", "special", "", ""],
     ]
-    assert rows_of(tmp_path, "merges") == [
+    assert read_rows(tmp_path, "merges") == [
         ["merge", "left", "right", "token"],
         *(["0", "u", "g", "ug"], ["1", "h", "ug", "hug"]),
     ]
 
 
-def project(tmp_path: Path, **sections: Any) -> str:
-    """A project of its own corpus, with job 1 done."""
+def write_project(tmp_path: Path, **sections: Any) -> str:
+    """Writes a project with a corpus, runs job 1, and returns the path of its config file."""
     (tmp_path / "corpus.jsonl").write_text('{"text": "low lower lowest"}\n{"text": "new newer newest"}\n')
     content = {
         "corpus": {"files": str(tmp_path / "corpus.jsonl")},
@@ -285,9 +285,9 @@ def project(tmp_path: Path, **sections: Any) -> str:
     return str(path)
 
 
-def test_chosen_buckets_stand_beside_the_usual_ones(tmp_path: Path) -> None:
+def test_chosen_buckets_are_compared_with_the_usual_ones(tmp_path: Path) -> None:
     shards = {"output": str(tmp_path / "shards"), "buckets": {"count": 2, "max_length": 32, "multiple_of": 1}}
-    config = project(tmp_path, shards=shards)
+    config = write_project(tmp_path, shards=shards)
     main(["tokenize", "--config", config])
     main(["report", "--config", config])
     choice = json.loads((tmp_path / "shards" / "_manifest.json").read_text())["bucket_choice"]
@@ -301,11 +301,11 @@ def test_chosen_buckets_stand_beside_the_usual_ones(tmp_path: Path) -> None:
 
 
 def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None:
-    config = project(tmp_path)
+    config = write_project(tmp_path)
     main(["tokenize", "--config", config])
     main(["report", "--config", config])
     manifest = json.loads((tmp_path / "tokenizer" / "_manifest.json").read_text())
-    counts = [row[4] for row in rows_of(tmp_path, "merges")[1:]]
+    counts = [row[4] for row in read_rows(tmp_path, "merges")[1:]]
     assert counts == [str(count) for count in manifest["merges"]["counts"]] == ["4", "3", "3", "2"]
     figures = json.loads((tmp_path / "report" / "report.json").read_text())["figures"]
     assert figures["buckets"]["rows"] == [[16, 1, 2, 22, 10, 0.3125]]
@@ -318,7 +318,7 @@ def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None
         f"In 22 tokens of training data, {unused} of the {len(uses['rows'])} entries do not occur and "
     )
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
-    # The start of documents of the corpus is shown, and the project's name.
+    # The page shows the start of documents of the corpus, and the project's name.
     assert "corpus.jsonl, row 0: " in page
     assert "<h1>low</h1>" in page
     Tokenizer.train(["other"], num_merges=2, special_tokens={"eos": "<end>"}).save(tmp_path / "other")
@@ -329,11 +329,11 @@ def test_counts_of_merges_and_buckets_come_from_the_jobs(tmp_path: Path) -> None
     assert not (tmp_path / "report" / "buckets.csv").exists()
 
 
-def test_counts_of_merges_are_made_again_from_word_counts(tmp_path: Path) -> None:
-    config = project(tmp_path)
+def test_merges_are_counted_again_from_word_counts(tmp_path: Path) -> None:
+    config = write_project(tmp_path)
     Tokenizer.load(tmp_path / "tokenizer").keep_first_merges(3).save(tmp_path / "other")
     main(["report", "--config", config, "--report.tokenizer", str(tmp_path / "other")])
-    assert [row[4] for row in rows_of(tmp_path, "merges")[1:]] == ["4", "3", "3"]
+    assert [row[4] for row in read_rows(tmp_path, "merges")[1:]] == ["4", "3", "3"]
 
 
 def test_findings_of_an_audit(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len(written[0]) == 8
 
 
-def test_the_extra_is_named_where_it_is_missing(
+def test_a_missing_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
@@ -377,7 +377,7 @@ def test_a_config_without_the_section_is_refused(tmp_path: Path, capsys: pytest.
     assert "report.tokenizer is missing: name a tokenizer's folder" in capsys.readouterr().err
 
 
-def test_a_chart_takes_colours_from_the_page_and_no_name_twice() -> None:
+def test_charts_take_colours_from_the_page_and_have_unique_ids() -> None:
     axis = charts.Axis("$x$ 字", log=True)
     drawings = [
         charts.draw_line_chart(name, [charts.Line([1, 10, 100], [3, 2, 1])] * 2, axis, charts.Axis("y", percent=True))
@@ -400,7 +400,7 @@ def test_a_chart_takes_colours_from_the_page_and_no_name_twice() -> None:
 
 
 class Elements(HTMLParser):
-    """All elements of a page, with their attributes, and the text of all but scripts and styles."""
+    """Lists the elements of a page with their attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -416,13 +416,13 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with everything in it."""
+    """The page of a report with all figures of a sweep."""
     folder = tmp_path_factory.mktemp("full")
     (folder / "sweep.json").write_text(json.dumps(SWEEP))
-    return page_of(trained("byte", "gpt2"), folder, sweep=str(folder / "sweep.json"), words=[" the", "训练"])
+    return write_page(train("byte", "gpt2"), folder, sweep=str(folder / "sweep.json"), words=[" the", "训练"])
 
 
-def test_the_page_is_whole_and_every_part_has_its_name(page: Path) -> None:
+def test_the_page_is_self_contained_and_its_parts_are_labelled(page: Path) -> None:
     elements = Elements(page.read_text(encoding="utf-8"))
     ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
     assert len(set(ids)) == len(ids)
@@ -433,7 +433,7 @@ def test_the_page_is_whole_and_every_part_has_its_name(page: Path) -> None:
     assert not [attributes for _, attributes in elements.found if "src" in attributes]
     labelled = {attributes.get("for") for attributes in elements.all("label")}
     fields = [attributes["id"] for attributes in elements.all("textarea", "select", "input")]
-    assert set(fields) - labelled == {"escapes", "allow-special"}  # These stand inside their labels.
+    assert set(fields) - labelled == {"escapes", "allow-special"}  # Their labels enclose them.
     assert len(elements.all("caption")) == len(elements.all("table")) > 8
     assert all(attributes.get("scope") in ("col", "row") for attributes in elements.all("th"))
     assert [len(elements.all(tag)) for tag in ("header", "nav", "main", "footer", "h1")] == [1] * 5
@@ -444,7 +444,7 @@ def test_the_page_is_whole_and_every_part_has_its_name(page: Path) -> None:
     assert all("tabindex" in attributes and attributes.get("aria-label") for attributes in scrolled)
 
 
-def test_what_cannot_be_seen_is_written_out() -> None:
+def test_invisible_characters_are_shown() -> None:
     assert show_on_one_line(b"a \n\t\xe6\x00") == "a ⏎⇥\\xe6\\x00"
     assert show_on_one_line("\u200d\U000e0020字") == "\\u200d\\U000e0020字"
 
@@ -461,15 +461,15 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield started
 
 
-def opened(browser: Browser, page: Path) -> Browser:
+def open_page(browser: Browser, page: Path) -> Browser:
     browser.complaints.clear()
     browser.requests.clear()
     browser.open(page)
     return browser
 
 
-def typed(browser: Browser, texts: list[str], allow_special: bool) -> list[str]:
-    """Returns the ids that the page shows for each text in its box, where escapes are read."""
+def type_texts(browser: Browser, texts: list[str], allow_special: bool) -> list[str]:
+    """Types each text into the box, with escapes read, and returns the ids that the page shows."""
     return list(
         browser.run(
             """((texts, allow) => {
@@ -491,19 +491,19 @@ def typed(browser: Browser, texts: list[str], allow_special: bool) -> list[str]:
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_typing_gives_the_ids_of_encode(name: str, browser: Browser, tmp_path: Path) -> None:
     tokenizer = TOKENIZERS[name]()
-    page = page_of(tokenizer, tmp_path)
-    opened(browser, page)
-    texts = random_texts(1000)
+    page = write_page(tokenizer, tmp_path)
+    open_page(browser, page)
+    texts = make_random_texts(1000)
     specials: tuple[SpecialInText, ...] = ("plain", "allow")
     for special in specials:
         expected = [tokenizer.encode(text, special=special) for text in texts]
         ids = browser.run(f"{json.dumps(texts)}.map((text) => tokenmill.encode(text, {special!r}))")
         assert [one for one in zip(texts, ids, expected, strict=True) if one[1] != one[2]] == []
-        # The box turns carriage returns into line feeds, so they are typed as escapes.
-        if special == "allow":  # The same box; a few will do.
+        # The text box turns carriage returns into line feeds, so they are typed as escapes.
+        if special == "allow":  # A few are enough, as the box is the same.
             texts, expected = texts[:100], expected[:100]
         written = [text.replace("\\", "\\\\").replace("\r", "\\r") for text in texts]
-        assert typed(browser, written, special == "allow") == [" ".join(map(str, ids)) for ids in expected]
+        assert type_texts(browser, written, special == "allow") == [" ".join(map(str, ids)) for ids in expected]
     assert len({len(ids) for ids in expected}) > 20
     readable = [show_on_one_line(token) for token in tokenizer.tokens(range(tokenizer.vocab_size))]
     assert browser.run("tokenmill.spelled()") == readable
@@ -511,8 +511,8 @@ def test_typing_gives_the_ids_of_encode(name: str, browser: Browser, tmp_path: P
     assert browser.requests == [page.resolve().as_uri()]
 
 
-def test_keys_that_are_pressed_give_tokens_at_once(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+def test_tokens_are_shown_at_every_key(browser: Browser, page: Path) -> None:
+    open_page(browser, page)
     tokenizer = Tokenizer.load(page.parent.parent / "tokenizer")
     browser.run("document.getElementById('typed').value = ''")
     browser.run("document.getElementById('typed').focus()")
@@ -534,21 +534,21 @@ def test_keys_that_are_pressed_give_tokens_at_once(browser: Browser, page: Path)
     browser.run("document.getElementById('escapes').click()")
     ids = tokenizer.encode(text.replace("\\n", "\n"), special="allow")
     assert browser.run("document.getElementById('typed-ids').value") == " ".join(map(str, ids))
-    # A screen reader hears of it when typing pauses.
+    # A screen reader is told when typing pauses.
     heard = "new Promise((hear) => setTimeout(() => hear(document.getElementById('typed-status').textContent), 900))"
     assert browser.run(heard).startswith(f"{len(ids)} tokens, ")
 
 
-def test_a_text_that_spells_markup_is_text(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+def test_markup_in_a_text_is_shown_as_text(browser: Browser, page: Path) -> None:
+    open_page(browser, page)
     samples = browser.run("document.querySelector('.sample .tokens').textContent")
     assert samples == "the dog 训练\\r⏎\n</script><b>&"
     assert browser.run("document.getElementById('typed').value") == "the dog 训练\n</script><b>&"
 
 
-def test_entries_are_searched(browser: Browser, page: Path) -> None:
+def test_the_vocabulary_can_be_searched(browser: Browser, page: Path) -> None:
     tokenizer = Tokenizer.load(page.parent.parent / "tokenizer")
-    opened(browser, page)
+    open_page(browser, page)
     status = "document.getElementById('vocabulary-status').textContent"
     ids = "[...document.querySelectorAll('#vocabulary-rows th')].map((cell) => Number(cell.textContent))"
     search = """((wanted) => {
@@ -578,21 +578,21 @@ def test_entries_are_searched(browser: Browser, page: Path) -> None:
     assert cells == [str(made), spelled[2], f"{spelled[0]} + {spelled[1]}", "0", tokenizer.token_bytes()[made].hex(" ")]
 
 
-def test_a_character_without_a_symbol_is_said(browser: Browser, tmp_path: Path) -> None:
+def test_a_character_without_a_symbol_is_reported(browser: Browser, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["low lower"], kind="char", num_merges=2, special_tokens={"eos": "</s>"})
-    opened(browser, page_of(tokenizer, tmp_path, samples=["low"]))
-    assert typed(browser, ["low"], False) == [" ".join(map(str, tokenizer.encode("low")))]
-    assert typed(browser, ["löw"], False) == [""]
+    open_page(browser, write_page(tokenizer, tmp_path, samples=["low"]))
+    assert type_texts(browser, ["low"], False) == [" ".join(map(str, tokenizer.encode("low")))]
+    assert type_texts(browser, ["löw"], False) == [""]
     said = browser.run("document.getElementById('typed-summary').textContent")
     assert said == "ö is not in the vocabulary, and there is no unk token to replace it"
     assert browser.complaints == []
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_pattern_that_only_the_regex_package_reads_is_said(browser: Browser, tmp_path: Path) -> None:
+def test_a_pattern_that_only_the_regex_package_supports_is_reported(browser: Browser, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["low lower"], pattern=r"(?<=x)\w+|\w", num_merges=2)
     assert not tokenizer.pre_tokenizer.is_compiled
-    opened(browser, page_of(tokenizer, tmp_path))
+    open_page(browser, write_page(tokenizer, tmp_path))
     assert "cannot encode" in browser.run("document.querySelector('#main .absent').textContent")
     assert browser.run("document.getElementById('box').hidden") is True
     assert browser.run("document.querySelectorAll('#vocabulary-rows tr').length") == 200
@@ -624,29 +624,29 @@ CONTRAST = """(() => {
 FIRST_LINE = "getComputedStyle(document.querySelector('.chart svg path[style*=series-0]')).stroke"
 
 
-def test_both_themes_can_be_read(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+def test_both_themes_have_enough_contrast(browser: Browser, page: Path) -> None:
+    open_page(browser, page)
     grounds = []
     for scheme in ("light", "dark"):
         browser.show(width=1200, height=900, scheme=scheme)
         text, drawn = browser.run(CONTRAST)
-        assert text >= 4.5  # The least that WCAG 2 asks for letters, and 3 for what is drawn.
+        assert text >= 4.5  # WCAG 2 asks for at least 4.5 for text and 3 for graphics.
         assert drawn >= 3
         grounds.append(browser.run("getComputedStyle(document.body).backgroundColor"))
         assert browser.run(FIRST_LINE) == ("rgb(11, 92, 173)" if scheme == "light" else "rgb(125, 184, 245)")
     assert grounds[0] != grounds[1]
 
 
-def test_it_fits_a_phone(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
+    open_page(browser, page)
     browser.show(width=360, height=740)
     assert browser.run("document.documentElement.scrollWidth") == 360
     browser.run("document.querySelectorAll('details').forEach((one) => (one.open = true))")
     assert browser.run("document.documentElement.scrollWidth") == 360
 
 
-def test_the_keyboard_reaches_everything(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+def test_every_control_can_be_reached_by_keyboard(browser: Browser, page: Path) -> None:
+    open_page(browser, page)
     browser.show(width=1200, height=900)
     reached = []
     where = "((now) => [now.id || now.className || now.tagName, getComputedStyle(now).outlineStyle])"
@@ -660,8 +660,8 @@ def test_the_keyboard_reaches_everything(browser: Browser, page: Path) -> None:
     assert {outline for name, outline in reached if name != "BODY"} == {"solid"}
 
 
-def test_it_prints_without_what_only_a_screen_can_use(browser: Browser, page: Path) -> None:
-    opened(browser, page)
+def test_print_leaves_out_what_only_a_screen_can_use(browser: Browser, page: Path) -> None:
+    open_page(browser, page)
     browser.call(
         "Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}]
     )

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over the pipe of its DevTools protocol: no driver and no open port are needed."""
+"""Drives a headless Chromium over the pipe of its DevTools protocol, which needs neither a driver nor a port."""
 
 import base64
 import fcntl
@@ -24,7 +24,7 @@ _START = (
 
 
 def find_chromium() -> str | None:
-    """Returns the path of a Chromium or Chrome, or None."""
+    """Returns the path of an installed Chromium or Chrome, or None."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
@@ -32,8 +32,8 @@ class Browser:
     """One page of a headless Chromium.
 
     Attributes:
-        complaints: what the page wrote to its console, and errors that nothing caught.
-        requests: what the page asked the network or the file system for.
+        complaints: What the page wrote to its console, and uncaught errors.
+        requests: The URLs that the page requested.
     """
 
     def __init__(self, program: str, profile: Path) -> None:
@@ -77,10 +77,10 @@ class Browser:
         os.close(self._answers)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Returns what a method of the protocol answers.
+        """Calls a method of the protocol, and returns its answer.
 
         Raises:
-            RuntimeError: it answers with an error, or not at all.
+            RuntimeError: The answer is an error, or there is none in time.
         """
         return self._call(method, self._session, **parameters)
 
@@ -94,7 +94,7 @@ class Browser:
         """Returns the value of a JavaScript expression, as JSON content.
 
         Raises:
-            RuntimeError: it throws.
+            RuntimeError: The expression throws.
         """
         done = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in done:
@@ -102,14 +102,14 @@ class Browser:
         return done["result"].get("value")
 
     def screenshot(self, to: Path, *, width: int, height: int, scheme: str = "light", top: int = 0) -> None:
-        """Writes what a window of this size shows of the page, from `top` on, in the light or the dark theme."""
+        """Writes a PNG of the page, from `top` on, in a window of this size and in the light or dark theme."""
         self.show(width=width, height=height, scheme=scheme)
         clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         to.write_bytes(base64.b64decode(shot["data"]))
 
     def show(self, *, width: int, height: int, scheme: str = "light") -> None:
-        """Gives the window a size and a theme."""
+        """Sets the size of the window in pixels, and its theme."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 500
         )
@@ -138,7 +138,7 @@ class Browser:
         return self._number
 
     def _wait(self, is_done: Callable[[], bool], number: int = 0, answer: dict[str, Any] | None = None) -> None:
-        """Reads messages until something is done; the answer with this number goes into `answer`."""
+        """Reads messages until `is_done` returns True; copies the answer with this number into `answer`."""
         stop = time.monotonic() + _WAIT_SECONDS
         while not is_done():
             message = self._next(stop)
@@ -149,7 +149,7 @@ class Browser:
     def _next(self, stop: float) -> dict[str, Any]:
         while b"\0" not in self._read:
             if not select.select([self._answers], [], [], max(0, stop - time.monotonic()))[0]:
-                raise RuntimeError(f"the browser does not answer within {_WAIT_SECONDS} s")
+                raise RuntimeError(f"the browser has not answered for {_WAIT_SECONDS} s")
             block = os.read(self._answers, 1 << 20)
             if not block:
                 raise RuntimeError("the browser has ended")
@@ -173,7 +173,7 @@ class Browser:
 
 
 def _high_pipe() -> tuple[int, int]:
-    """Returns a pipe whose ends are none of the numbers that the browser's own ends get."""
+    """Returns the two ends of a pipe, with numbers above those that the browser uses for its own pipes."""
     ends = os.pipe()
     high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends)
     for end in ends:
