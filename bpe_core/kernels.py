@@ -114,61 +114,63 @@ def _compile_function(function: _Function, **options: bool) -> _Function:
     return cast(_Function, compiled)
 
 
-def _load_code(typing_context: Any, array: Any, at: Any) -> Any:
+def _point_to_item(context: Any, builder: Any, signature: Any, arguments: Any, llvm_type: Any) -> Any:
+    """Emits the address of `array[at]`, the first two arguments of an intrinsic, as a pointer to an LLVM type."""
+    data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+    return builder.bitcast(builder.gep(data, [arguments[1]]), llvm_type.as_pointer())
+
+
+def _define_load(typing_context: Any, array: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
-        loaded = builder.load(pointer)
+        loaded = builder.load(_point_to_item(context, builder, signature, arguments, ir.IntType(64)))
         loaded.align = 1
         return loaded
 
     return types.uint64(array, types.int64), generate
 
 
-load_uint64: Any = intrinsic(_load_code)
+load_uint64: Any = intrinsic(_define_load)
 """`load_uint64(array, at)` returns the bytes `array[at : at + 8]` of a uint8 array as one little-endian uint64.
 
 `at` needs no alignment, and the array's bounds are not checked.
 """
 
 
-def _store_code(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
+def _define_store(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        pointer = _point_to_item(context, builder, signature, arguments, ir.IntType(64))
         builder.store(arguments[2], pointer).align = 1
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.uint64), generate
 
 
-store_uint64: Any = intrinsic(_store_code)
+store_uint64: Any = intrinsic(_define_store)
 """`store_uint64(array, at, value)` writes a uint64 to `array[at : at + 8]`, the reverse of `load_uint64`."""
 
 
-def _prefetch_code(typing_context: Any, array: Any, at: Any) -> Any:
+def _define_prefetch(typing_context: Any, array: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        pointer = _point_to_item(context, builder, signature, arguments, ir.IntType(8))
         number = ir.IntType(32)
         function_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), number, number, number])
         insert: Any = cgutils.get_or_insert_function
         function = insert(builder.module, function_type, "llvm.prefetch.p0")
+        # For reading (0), into all caches (3), as data rather than instructions (1).
         builder.call(function, [pointer, number(0), number(3), number(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
 
 
-prefetch: Any = intrinsic(_prefetch_code)
+prefetch: Any = intrinsic(_define_prefetch)
 """`prefetch(array, at)` tells the processor to load the cache line of `array[at]`, which will be read soon."""
 
 
-def _min_code(typing_context: Any, array: Any, at: Any) -> Any:
+def _define_min(typing_context: Any, array: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         vector = ir.VectorType(ir.IntType(32), 16)
-        loaded = builder.load(builder.bitcast(builder.gep(data, [arguments[1]]), vector.as_pointer()))
+        loaded = builder.load(_point_to_item(context, builder, signature, arguments, vector))
         loaded.align = 4
         function_type = ir.FunctionType(ir.IntType(32), [vector])
         insert: Any = cgutils.get_or_insert_function
@@ -178,7 +180,7 @@ def _min_code(typing_context: Any, array: Any, at: Any) -> Any:
     return types.uint32(array, types.int64), generate
 
 
-find_min_of_16: Any = intrinsic(_min_code)
+find_min_of_16: Any = intrinsic(_define_min)
 """`find_min_of_16(array, at)` returns the smallest of `array[at : at + 16]`, all uint32, with vector instructions."""
 
 

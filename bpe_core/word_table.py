@@ -123,7 +123,7 @@ def make_word_table() -> WordTable:
     return WordTable(
         np.zeros(4 * _INITIAL_CAPACITY, np.uint64),
         np.empty(1 << 12, np.uint8),
-        np.array([0, _POOL_START, _max_words_of(_INITIAL_CAPACITY)], np.int64),
+        np.array([0, _POOL_START, _count_max_words(_INITIAL_CAPACITY)], np.int64),
     )
 
 
@@ -134,16 +134,16 @@ def reserve_words(table: WordTable, num_words: int, num_bytes: int) -> WordTable
     """
     slots, pool, sizes = table
     capacity = slots.size // 4
-    while sizes[NUM_WORDS] + num_words > _max_words_of(capacity):
+    while sizes[NUM_WORDS] + num_words > _count_max_words(capacity):
         capacity *= 2
     if 4 * capacity > slots.size:
         slots = np.zeros(4 * capacity, np.uint64)
         _move_words(table.slots, slots)
-        sizes[MAX_WORDS] = _max_words_of(capacity)
+        sizes[MAX_WORDS] = _count_max_words(capacity)
     return WordTable(slots, with_capacity(pool, _needed_pool_bytes(sizes, num_words, num_bytes)), sizes)
 
 
-def _max_words_of(capacity: int) -> int:
+def _count_max_words(capacity: int) -> int:
     return capacity // 2 if capacity < _LARGE_CAPACITY else 13 * capacity // 16
 
 
