@@ -1,10 +1,14 @@
 """Tests worked examples with known answers through the public interface."""
 
+from typing import Any
+
 import pytest
 
 from bpe_core import Merges, PreTokenizer, Tokenizer, count_words, learn_merges
 
 LOW_WORDS = {"low": 5, "lowest": 2, "newer": 6, "wider": 3}
+
+SPECIAL = {"special_tokens": {"unk": "<unk>", "eos": "</s>"}}
 
 CHINESE_WORDS = {"人工智能": 3, "人工": 4, "智能": 5, "人工智障": 2}
 
@@ -151,3 +155,22 @@ def test_each_merge_adds_one_symbol_to_the_base_symbols() -> None:
         assert len(merges.symbols) == num_bases + num_merges
         tokenizer = Tokenizer.from_merges(merges, pre_tokenizer=PreTokenizer("whitespace", keep_gaps=False))
         assert tokenizer.vocab_size == num_bases + num_merges
+
+
+@pytest.mark.parametrize(
+    ("settings", "fingerprint"),
+    [
+        ({}, "c818f49b84f5d89e899ff1f037828acd6abed577a3add2f6d5001310fbb3355f"),
+        ({**SPECIAL, "vocab_order": "gpt2"}, "dd78347eaa0dfab11f561ed59f3337c02f8ab3267a13c87f754bdbbe5bcc275c"),
+        ({**SPECIAL, "kind": "char"}, "0971a7364b0eec1c1289e1b675990e7b5a86fea5286cb72742264ebddd158365"),
+        (
+            {**SPECIAL, "kind": "char", "end_of_word_placement": "glued"},
+            "554d8e395668f9975485cf46888b9d9168bd4b1bf933d750670026a52498b239",
+        ),
+    ],
+)
+def test_the_files_of_a_tokenizer_never_change(settings: dict[str, Any], fingerprint: str) -> None:
+    # Training data names its tokenizer by this fingerprint. It also covers the reason in a file of our own layout (kind
+    # char), so a new wording of that reason would make such a tokenizer look like another one.
+    tokenizer = Tokenizer.train(["low lower lowest newest widest"], num_merges=8, **settings)
+    assert tokenizer.fingerprint == fingerprint

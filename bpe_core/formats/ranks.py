@@ -71,18 +71,18 @@ def find_unreachable_ids(model: Model) -> dict[int, list[int]]:
     left_out = {*base_ids.values(), *(token.id for token in model.added_tokens)}
     chosen = [id_ for id_, token in enumerate(model.tokens) if id_ not in left_out and token]
     if kind == "byte":
-        return _merge_otherwise(model, model.alphabet, base_ids, [(id_, model.tokens[id_]) for id_ in chosen])
+        return _find_merged_differently(model, model.alphabet, base_ids, [(id_, model.tokens[id_]) for id_ in chosen])
     # The encoder puts a marker after every word. A token without one is encoded with a marker that merges with nothing.
     ending = [(id_, model.tokens[id_][:-1]) for id_ in chosen if model.tokens[id_].endswith(MARKER)]
     inside = [(id_, model.tokens[id_]) for id_ in chosen if not model.tokens[id_].endswith(MARKER)]
     symbols = [symbol for symbol in base_ids if not symbol.endswith(MARKER)]
     bare = replace(model.alphabet, symbols=(*symbols, MARKER), placement="apart")
-    found = _merge_otherwise(model, model.alphabet, base_ids, ending)
-    found |= _merge_otherwise(model, bare, {**base_ids, MARKER: len(model.tokens)}, inside)
+    found = _find_merged_differently(model, model.alphabet, base_ids, ending)
+    found |= _find_merged_differently(model, bare, {**base_ids, MARKER: len(model.tokens)}, inside)
     return dict(sorted(found.items()))
 
 
-def _merge_otherwise(
+def _find_merged_differently(
     model: Model, alphabet: Alphabet, base_ids: dict[bytes, int], words: list[tuple[int, bytes]]
 ) -> dict[int, list[int]]:
     """Returns expected id -> ids that the merges make, for the words that do not become their expected id.

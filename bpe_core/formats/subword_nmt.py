@@ -85,13 +85,13 @@ def write_subword_nmt(model: Model) -> str:
     ):
         raise NotExpressibleError(
             "subword-nmt codes are of kind char, split text at white space, do not normalize it, and mark the end of a "
-            "word with </w>; this tokenizer does otherwise"
+            "word with </w>; this tokenizer differs"
         )
     spelled = []
     for id_, token in enumerate(model.tokens):
         text = token.replace(MARKER, _END_OF_WORD.encode()).decode()
         if _replace_end_of_word(text) != token and id_ in model.merges:
-            raise NotExpressibleError(f"the symbol {text!r} holds </w> where no word ends")
+            raise NotExpressibleError(f"the symbol {text!r} holds </w> inside a word")
         spelled.append(text)
     version = next(v for v, placement in _PLACEMENT_OF_VERSION.items() if placement == alphabet.placement)
     return f"#version: {version}\n" + "".join(

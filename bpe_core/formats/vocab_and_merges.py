@@ -61,7 +61,7 @@ def write_vocab_and_merges(model: Model) -> tuple[str, str]:
     if model.pre_tokenizer != make_pre_tokenizer("byte"):
         raise NotExpressibleError(
             "vocab.json and merges.txt hold neither a pattern nor a normalizer, and their tools split text by the "
-            "pattern gpt2 without normalizing it; this tokenizer does otherwise"
+            "pattern gpt2 without normalizing it; this tokenizer differs"
         )
     if model.ignore_merges and find_first_unreachable(model) is not None:
         raise NotExpressibleError(
