@@ -5,11 +5,11 @@ batches before it:
 
 1. Each bucket has one sequence of rows: its shards in an order drawn for the epoch, and in each shard the row groups in
    a drawn order.
-2. Each rank has `streams` streams. Each bucket's sequence is divided into one range of consecutive rows per stream, of
-   all ranks. If the rows do not divide evenly, some streams get one row more, those of different ranks in turn: over
-   all buckets together, the ranks' numbers of rows differ by at most 1. With `drop_last`, every stream gets the same
-   number of full batches of each bucket, and the rows that are left are not read in this epoch: fewer than one batch
-   for each stream and bucket.
+2. Each rank reads `streams` streams. Each bucket's sequence is divided into ranges of consecutive rows, one for each
+   stream of each rank. If the rows do not divide evenly, some streams get one row more than others. The ranks take
+   turns in this, so over all buckets together, the ranks' numbers of rows differ by at most 1. With `drop_last`, every
+   stream gets the same number of full batches of each bucket; the remaining rows, fewer than one batch for each stream
+   and bucket, are not read in this epoch.
 3. A range is divided into windows of whole batches, and the rows of a window are shuffled. One window and one row group
    of each range are in memory.
 4. The batches of a stream's ranges come in an order drawn for the epoch, and the streams of a rank take turns. With

@@ -15,11 +15,13 @@ from pipelines.settings.shards import BucketChoice
 def minimize_padding(num_rows: Int64s, count: int, multiple_of: int = 1) -> list[int]:
     """Returns at most `count` bucket lengths, in rising order, that need the least padding for the rows.
 
-    The objective is the total padded size: each row costs the length of the smallest bucket that holds it. In the best
-    choice every bucket length is the length of some row, rounded up to `multiple_of`; so with L different rounded
-    lengths there are at most L buckets, and the last one holds the longest row. Dynamic programming finds the optimum:
-    the cheapest n shortest lengths in b buckets are the cheapest m < n in b - 1 buckets, with the lengths after m in
-    one more bucket. That takes O(count * L^2) time and O(count * L) memory.
+    The objective is the total padded size: each row costs the length of the smallest bucket that holds it. Only the
+    lengths of rows, rounded up to `multiple_of`, are worth considering as bucket lengths. If there are L of them, at
+    most L buckets are returned, and the last one holds the longest row.
+
+    Dynamic programming finds the optimum. The best way to put the rows of the n shortest lengths into b buckets is the
+    best way to put those of some m < n shortest lengths into b - 1 buckets, and the rest into one more. Trying every m
+    for every n and b takes O(count * L^2) time and O(count * L) memory.
 
     If several choices need equally little padding, the one with the smallest last-but-one bucket is returned, then the
     one with the smallest bucket before that, and so on. Without rows there are no buckets.

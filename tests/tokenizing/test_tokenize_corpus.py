@@ -293,7 +293,7 @@ def test_every_setting_has_an_effect(
 
 
 def test_every_setting_is_tried_above() -> None:
-    # The settings on_changed and on_removed are tested in test_plan.py, buckets and row_length in test_rows.py.
+    # For the settings tried elsewhere, see test_plan.py, test_bucket_choice.py and test_packed_rows.py.
     tried_elsewhere = {"special_in_text", "on_changed", "on_removed", "buckets", "row_length"}
     tried = {name for changed in SETTINGS for name in changed} | tried_elsewhere
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
