@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-_MINIMUM = {
+_MIN_VALUES = {
     "batch_size": 1,
     "max_tokens": 1,
     "seed": 0,
@@ -50,7 +50,7 @@ class Batching:
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        for name, minimum in _MINIMUM.items():
+        for name, minimum in _MIN_VALUES.items():
             value = getattr(self, name)
             if value is None and name in ("batch_size", "max_tokens"):
                 continue
