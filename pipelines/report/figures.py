@@ -146,7 +146,7 @@ def _make_merges_figure(tokenizer: Tokenizer, counts: Sequence[int] | None) -> F
 
 def _pick_rows(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Returns some of the rows, from the first to the last, more of them near the first."""
-    return [rows[place] for place in _space_out(len(rows), _NUM_ROWS_SHOWN)]
+    return [rows[index] for index in _space_out(len(rows), _NUM_ROWS_SHOWN)]
 
 
 def _space_out(size: int, number: int) -> list[int]:
@@ -186,10 +186,11 @@ def _make_sizes_figure(sweep: dict[str, Any]) -> Figure:
 
 
 def _make_sizes_axis(sizes: Sequence[int]) -> charts.Axis:
-    return charts.Axis("entries of the vocabulary", log=True, ticks=sizes if len(sizes) <= _MAX_TICKS else ())
+    return charts.Axis("vocabulary size", log=True, ticks=sizes if len(sizes) <= _MAX_TICKS else ())
 
 
 def _make_whole_figure(sweep: dict[str, Any]) -> Figure:
+    """Returns the figure of positives and negatives: words that should be one token, and words that should not."""
     title = "Words that should be one token, and words that should not"
     names = [name for name in ("positives", "negatives") if sweep and sweep["sizes"][0][name]["tokens"]]
     if not names:
@@ -238,7 +239,7 @@ def _make_pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:
             "pieces", title, absent="This tokenizer has no list of merges to add one by one, or there are no words."
         )
     rows: list[tuple[Any, ...]] = []
-    sizes = [0, *(place + 1 for place in _space_out(len(tokenizer.merges), _NUM_SIZES))]
+    sizes = [0, *(index + 1 for index in _space_out(len(tokenizer.merges), _NUM_SIZES))]
     smaller = [tokenizer.keep_first_merges(size) for size in sizes]
     lines = []
     for word in words:
@@ -277,6 +278,10 @@ def _make_languages_figure(sweep: dict[str, Any], vocab_size: int) -> Figure:
         f"With {nearest['vocab_size']:,} entries, from {rows[0][1]:.2f} bytes per token ({rows[0][0]}) down to "
         f"{rows[-1][1]:.2f} ({rows[-1][0]}). The more bytes a token holds, the fewer tokens a text costs."
     )
+    if any(row[2] is not None for row in rows):
+        summary += (
+            " Parity is a language's tokens per byte divided by those of the reference language; 1 is equal cost."
+        )
     values = [row[1] for row in rows]
     chart = charts.draw_bar_chart(
         "languages", [row[0] for row in rows], [values], [f"{v:.2f}" for v in values], charts.Axis("bytes per token")
@@ -292,13 +297,13 @@ def _make_buckets_figure(training_data: TrainingData) -> Figure:
     rows = [
         (
             int(bucket),
-            of["shards"],
-            of["rows"],
-            of["tokens"],
-            int(bucket) * of["rows"] - of["tokens"],
-            of["padding_share"],
+            entry["shards"],
+            entry["rows"],
+            entry["tokens"],
+            int(bucket) * entry["rows"] - entry["tokens"],
+            entry["padding_share"],
         )
-        for bucket, of in training_data.buckets.items()
+        for bucket, entry in training_data.buckets.items()
     ]
     tokens, padding = sum(row[3] for row in rows), sum(row[4] for row in rows)
     summary = (
@@ -307,7 +312,7 @@ def _make_buckets_figure(training_data: TrainingData) -> Figure:
     )
     choice = training_data.bucket_choice
     if choice:
-        shares = [f"{of['padding_share']:.1%}" for of in (choice, choice["equal_width"], choice["powers_of_two"])]
+        shares = [f"{one['padding_share']:.1%}" for one in (choice, choice["equal_width"], choice["powers_of_two"])]
         summary += (
             f" For the corpus that the buckets were chosen for, they have a padding share of {shares[0]}; as many "
             f"buckets of equal width would have {shares[1]}, and powers of two {shares[2]}."
@@ -323,6 +328,7 @@ def _make_buckets_figure(training_data: TrainingData) -> Figure:
 
 
 def _make_uses_figure(tokenizer: Tokenizer, training_data: TrainingData) -> Figure:
+    """Returns the figure of how many tokens occur never, 1 to 9 times, 10 to 99 times, and so on."""
     title = "How often tokens occur in the training data"
     counts = training_data.token_counts
     if counts is None:
@@ -361,6 +367,7 @@ def _make_audit_figure(audit: dict[str, Any]) -> Figure:
 
 
 def _shorten_example(text: str) -> str:
+    """Returns the start of a long text, with … after it."""
     return text if len(text) <= _EXAMPLE_CHARACTERS else text[:_EXAMPLE_CHARACTERS] + "…"
 
 

@@ -213,6 +213,11 @@ def test_the_figures_of_a_sweep(tmp_path: Path) -> None:
     assert figures["whole"]["summary"].endswith("278 entries: 100% of the positives and 0% of the negatives.")
     # At the size of the sweep that is nearest to the tokenizer's 278.
     assert figures["languages"]["rows"] == [["en", 2.0, 1.0], ["日本", 1.5, 2.0]]
+    assert figures["languages"]["summary"] == (
+        "With 278 entries, from 2.00 bytes per token (en) down to 1.50 (日本). The more bytes a token holds, the fewer "
+        "tokens a text costs. Parity is a language's tokens per byte divided by those of the reference language; 1 is "
+        "equal cost."
+    )
     # The words of the sweep are shown as they are split.
     assert {row[0] for row in figures["pieces"]["rows"]} == {"model", "data", "xylophone"}
 
