@@ -109,15 +109,8 @@ OnProgress = Callable[[Progress, "MergeLoop"], None]
 class MergeLoop:
     """The merge loop over the words of one corpus. `len` is the number of merges made so far.
 
-    Args:
-        words: the words as base symbols.
-        settings: how many merges to learn, and how.
-        special_tokens: spellings that no merge may make; they count in `vocab_size`.
-        resume_from: pairs of symbols to merge first, shape `(merges, 2)`, see `copy_pairs`.
-
-    Raises:
-        ValueError: the base symbols alone exceed `vocab_size`, a special token is spelled like a base symbol, there are
-            too many words, or `resume_from` names symbols that do not exist.
+    Attributes:
+        max_merges: how many merges the loop makes at most.
     """
 
     def __init__(
@@ -128,6 +121,18 @@ class MergeLoop:
         special_tokens: Sequence[str] = (),
         resume_from: npt.ArrayLike = (),
     ) -> None:
+        """Prepares the loop: lays out the words, counts their pairs, and lists each pair's places.
+
+        Args:
+            words: the words as base symbols.
+            settings: how many merges to learn, and how.
+            special_tokens: spellings that no merge may make; they count in `vocab_size`.
+            resume_from: pairs of symbols to merge first, shape `(merges, 2)`, see `copy_pairs`.
+
+        Raises:
+            ValueError: the base symbols alone exceed `vocab_size`, a special token is spelled like a base symbol, there
+                are too many words, or `resume_from` names symbols that do not exist.
+        """
         self._alphabet = words.alphabet
         self._num_words = words.counts.size
         forbidden = [spelling.encode() for spelling in special_tokens]
@@ -186,6 +191,7 @@ class MergeLoop:
             )
 
     def __len__(self) -> int:
+        """Returns the number of merges made so far."""
         return int(self._arrays.state.num_merges)
 
     @property

@@ -1,12 +1,13 @@
-"""Word counts -> merges: byte-pair encoding learned with incremental updates (Sennrich et al. 2016).
+"""Learns merges from word counts: byte-pair encoding (Sennrich et al. 2016) with incremental updates.
 
-Each step merges the pair of neighbouring symbols that occurs most often. Rules that peers settle differently:
+Each step merges the pair of neighbouring symbols that occurs most often. Other implementations settle some details
+differently; here they are settled as follows:
 
-* A run of equal symbols counts every neighbouring pair, also where two overlap (`aaa` holds `aa` twice); it is merged
-  from the left. So do Hugging Face tokenizers and subword-nmt.
-* Equal counts are settled by a named rule, see `Ties`.
-* Two merges that spell the same symbol share it, as in Hugging Face tokenizers.
-* A merge that would spell a special token is never made, so that no text can produce a control id.
+* In a run of equal symbols every neighbouring pair counts, even if two overlap: `aaa` holds `aa` twice. The run is
+  merged from the left. Hugging Face tokenizers and subword-nmt do the same.
+* Pairs with equal counts are ordered by a named rule, see `bpe_core.merging.settings.Ties`.
+* Two merges that make the same spelling make the same symbol, as in Hugging Face tokenizers.
+* A merge that would spell a special token is never made, so that no text can produce a special token's id.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,19 +29,24 @@ from bpe_core.merging.loop import EndedBy, MergeLoop, OnProgress
 from bpe_core.merging.settings import MergeOptions, MergeSettings, combine_settings
 
 Pair = tuple[bytes, bytes] | tuple[str, str]
+"""The spellings of two symbols that are merged."""
 
 
 @dataclass(frozen=True)
 class Merges(Sequence[Pair]):
-    """The merges in the order learned; as a sequence, the pairs as spelled (bytes, or text for kind `char`).
+    """The merges in the order learned. As a sequence, it holds each merge's pair of spellings.
+
+    Spellings are bytes for kind `byte` and text for kind `char`.
 
     Attributes:
         alphabet: the base symbols.
-        left, right, merged: int32, one each per merge: symbols, counted from 0 over the base symbols and then the
-            merges' new symbols in the order learned.
-        counts: int64, how often the pair occurred when it was merged.
-        symbols: every symbol's bytes, base symbols first; `merged` may name one twice.
-        ended_by: why the loop ended: `size`, `no-pairs` or `min-frequency`.
+        left, right, merged: int32, one per merge: the numbers of its two symbols and of the symbol that they make.
+            Numbers count base symbols first and then merged symbols in the order learned.
+        counts: int64, one per merge: how often the pair occurred when it was merged.
+        symbols: the bytes of every symbol, base symbols first. Two merges can make the same symbol.
+        ended_by: why learning ended: `size`: all merges asked for were made. `no-pairs`: no pairs were left that may be
+            merged. `min-frequency`: none of them occurred `min_frequency` times.
+        num_characters_dropped: how many different characters `limit_alphabet` left out, and how often they occur.
     """
 
     alphabet: Alphabet
@@ -54,23 +60,29 @@ class Merges(Sequence[Pair]):
     _spellings: list[bytes | str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Spells each symbol once."""
         object.__setattr__(self, "_spellings", [self.alphabet.spell(symbol) for symbol in self.symbols])
 
     def __len__(self) -> int:
+        """Returns the number of merges."""
         return len(self.left)
 
     def __getitem__(self, index: Any) -> Any:
+        """Returns one merge's pair of spellings, or for a slice a list of pairs."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         return (self._spellings[self.left[index]], self._spellings[self.right[index]])
 
     def __iter__(self) -> Iterator[Any]:
+        """Yields each merge's pair of spellings."""
         return (self[index] for index in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
+        """Returns whether `other` is a sequence of the same pairs of spellings."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     def __hash__(self) -> int:
+        """Returns a hash of the pairs of spellings."""
         return hash(tuple(self))
 
 

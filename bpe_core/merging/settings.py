@@ -16,6 +16,7 @@ Ties = Literal["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 """
 
 DEFAULT_TIES: dict[Kind, Ties] = {"byte": "smaller-pair", "char": "lexicographic"}
+"""The tie rule of each kind if `MergeSettings.ties` is None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +56,7 @@ class MergeSettings:
     end_of_word_placement: Placement = "apart"
 
     def __post_init__(self) -> None:
+        """Raises ValueError for values that are not allowed or contradict each other."""
         check_choice("kind", self.kind, Kind)
         check_choice("end_of_word_placement", self.end_of_word_placement, Placement)
         if self.ties is not None:
