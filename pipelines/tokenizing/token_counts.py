@@ -20,11 +20,10 @@ def add_counts(counts: Iterable[Int64s]) -> Int64s:
     >>> add_counts([np.array([1, 2]), np.array([10, 0, 5])]).tolist()
     [11, 2, 5]
     """
-    total = np.zeros(0, np.int64)
-    for more in counts:
-        if more.size > total.size:
-            total = np.concatenate([total, np.zeros(more.size - total.size, np.int64)])
-        total[: more.size] += more
+    arrays = list(counts)
+    total = np.zeros(max((array.size for array in arrays), default=0), np.int64)
+    for array in arrays:
+        total[: array.size] += array
     return total
 
 
