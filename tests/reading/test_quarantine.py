@@ -436,7 +436,7 @@ def test_one_task_above_the_limit_stops_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a"}\n' + "no JSON\n" * 5)
     message = (
-        r"^3 of 6 documents are bad \(50\.00%: bad_json 3\), but corpus\.max_bad_documents is 2; the last is "
+        r"^3 of 6 documents are bad \(50\.00%: bad_json 3\), but corpus\.max_bad_documents is 2; the last one is "
         r".*a\.jsonl, line 4: not JSON: .*'no JSON'\. Correct the files, or raise the limit$"
     )
     with pytest.raises(BadInputError, match=message):
