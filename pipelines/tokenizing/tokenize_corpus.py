@@ -107,27 +107,29 @@ def _tokenize(job: TokenizingJob, tokenizer: Tokenizer, beam_args: Sequence[str]
         left_out = duplicates.by_task
         kept = {name: entry for name, entry in plan.entries.items() if entry["left_out"] == left_out[name]}
         plan = replace(plan, entries=kept)
-    todo = plan.todo
     started = time.perf_counter()
-    if todo:
-        tasks = [(name, plan.keys[name], task) for name, task in todo.items()]
-        tokenize = TokenizeTasks(job.corpus, row_format)
-        with show_progress(job.run.progress, output, todo):
-            run_pipeline(
-                lambda pipeline: (
-                    pipeline
-                    | "Tasks" >> beam.Create(tasks)
-                    | "Spread" >> beam.Reshuffle()
-                    | "TokenizeTasks" >> tokenize
-                ),
-                job.run,
-                beam_args,
-            )
+    todo = plan.todo
+    _run_tasks(job, plan, row_format, beam_args)
     vocabulary = {"size": tokenizer.vocab_size, "pad_id": row_format.pad_id}
     manifest = finish_output(output, plan, job.corpus, duplicates, vocabulary, lock)
     num_bytes = sum(file_slice.num_bytes for task in todo.values() for file_slice in task)
     show_summary(manifest, num_bytes, time.perf_counter() - started)
     return TokenizingResult(Outcome.DONE, len(todo), num_bytes, plan.changes, manifest)
+
+
+def _run_tasks(job: TokenizingJob, plan: Plan, row_format: RowFormat, beam_args: Sequence[str]) -> None:
+    """Runs the pipeline that does the tasks that are not finished; runs none if all are."""
+    todo = plan.todo
+    if not todo:
+        return
+    tasks = [(name, plan.keys[name], task) for name, task in todo.items()]
+    tokenize = TokenizeTasks(job.corpus, row_format)
+    with show_progress(job.run.progress, job.output, todo):
+        run_pipeline(
+            lambda p: p | "Tasks" >> beam.Create(tasks) | "Spread" >> beam.Reshuffle() | "TokenizeTasks" >> tokenize,
+            job.run,
+            beam_args,
+        )
 
 
 def _plan(
