@@ -231,7 +231,7 @@ def word_counts_to_arrays(word_counts: WordCounts) -> tuple[pa.LargeBinaryArray,
     >>> words.to_pylist(), counts.tolist()
     ([b'hug'], [10])
     """
-    words, counts = _read_dict(word_counts) if isinstance(word_counts, dict) else _read_table(word_counts)
+    words, counts = _split_dict(word_counts) if isinstance(word_counts, dict) else _split_table(word_counts)
     if counts.size and counts.min() < 0:
         worst = int(counts.argmin())
         raise ValueError(f"the word {words[worst].as_py()!r} has the count {counts[worst]}; counts are 0 or more")
@@ -248,7 +248,7 @@ def word_counts_to_arrays(word_counts: WordCounts) -> tuple[pa.LargeBinaryArray,
     return words, counts
 
 
-def _read_dict(word_counts: dict[str, int] | dict[bytes, int]) -> tuple[pa.LargeBinaryArray, Int64s]:
+def _split_dict(word_counts: dict[str, int] | dict[bytes, int]) -> tuple[pa.LargeBinaryArray, Int64s]:
     """Returns the words and counts of a dict."""
     keys: Sequence[bytes] = [word.encode() if isinstance(word, str) else word for word in word_counts]
     counts = np.array(list(word_counts.values()))
@@ -259,7 +259,7 @@ def _read_dict(word_counts: dict[str, int] | dict[bytes, int]) -> tuple[pa.Large
     return pa.array(keys, pa.large_binary()), counts.astype(np.int64)
 
 
-def _read_table(word_counts: pa.Table) -> tuple[pa.LargeBinaryArray, Int64s]:
+def _split_table(word_counts: pa.Table) -> tuple[pa.LargeBinaryArray, Int64s]:
     """Returns the words and counts of a table."""
     missing = {"word", "count"} - set(word_counts.column_names)
     if missing:

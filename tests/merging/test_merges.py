@@ -1,4 +1,4 @@
-"""The compiled merge loop against a slow, obvious trainer, and the cases where others went wrong."""
+"""The compiled merge loop equals a slow, obvious trainer; and cases that other implementations got wrong."""
 
 from typing import Any, get_type_hints
 
@@ -17,18 +17,19 @@ from bpe_core.merging.state import BOUNDARY, GONE
 
 TIES = ["smaller-pair", "lexicographic", "first-seen", "larger-pair"]
 
-# Few letters, so that runs, overlaps and equal spellings by different merges are common.
+# Few letters, so that runs, overlaps and different merges with the same spelling are common.
 few_letters = st.text(alphabet="aab<", min_size=1, max_size=9)
 any_letters = st.text(alphabet="aaabcé</w>的𝄞", min_size=1, max_size=8)
 counts = st.one_of(st.integers(1, 4), st.integers(2**31, 2**33))
 word_tables = st.dictionaries(st.one_of(few_letters, any_letters).map(str.encode), counts, max_size=8)
 
 
-def learned(words: dict[bytes, int], **settings: Any) -> list[tuple[bytes, bytes, int]]:
+def learn_triples(words: dict[bytes, int], **settings: Any) -> list[tuple[bytes, bytes, int]]:
+    """The merges as (left, right, count), which is what the slow trainer returns."""
     merges = learn_merges(words, **settings)
-    visible = [(merges.alphabet.write_out_marker(symbol)) for symbol in merges.symbols]
+    spellings = [merges.alphabet.write_out_marker(symbol) for symbol in merges.symbols]
     return [
-        (visible[left], visible[right], int(count))
+        (spellings[left], spellings[right], int(count))
         for left, right, count in zip(merges.left, merges.right, merges.counts, strict=True)
     ]
 
@@ -37,7 +38,7 @@ def learned(words: dict[bytes, int], **settings: Any) -> list[tuple[bytes, bytes
 @given(words=word_tables)
 @settings(max_examples=300, deadline=None)
 def test_byte_merges_equal_the_slow_trainer(ties: str, words: dict[bytes, int]) -> None:
-    assert learned(words, num_merges=30, ties=ties) == slow.learn_merges(words, num_merges=30, ties=ties)
+    assert learn_triples(words, num_merges=30, ties=ties) == slow.learn_merges(words, num_merges=30, ties=ties)
 
 
 @pytest.mark.parametrize("ties", TIES)
@@ -54,7 +55,7 @@ def test_char_merges_equal_the_slow_trainer(
         "num_merges": 30,
         "ties": ties,
     }
-    assert learned(words, **rules) == slow.learn_merges(words, **rules)
+    assert learn_triples(words, **rules) == slow.learn_merges(words, **rules)
 
 
 @given(
@@ -69,7 +70,7 @@ def test_char_merges_equal_the_slow_trainer(
 @settings(max_examples=300, deadline=None)
 def test_every_rule_equals_the_slow_trainer(words: dict[bytes, int], extra: int, **rules: Any) -> None:
     rules["vocab_size"] = 256 + len(rules["special_tokens"]) + extra
-    assert learned(words, **rules) == slow.learn_merges(words, **rules)
+    assert learn_triples(words, **rules) == slow.learn_merges(words, **rules)
 
 
 @given(
@@ -87,17 +88,17 @@ def test_limit_alphabet_equals_the_slow_trainer(words: dict[bytes, int], ties: s
         "limit_alphabet": limit,
         "end_of_word_placement": placement,
     }
-    if ties == "first-seen":  # The slow trainer adds up words that become equal, which moves their place.
+    if ties == "first-seen":  # The slow trainer adds up words that become equal, which changes their order.
         return
-    assert learned(words, **rules) == slow.learn_merges(words, **rules)
+    assert learn_triples(words, **rules) == slow.learn_merges(words, **rules)
 
 
-@given(words=word_tables, ties=st.sampled_from(TIES), cut=st.integers(0, 25))
+@given(words=word_tables, ties=st.sampled_from(TIES), num_done=st.integers(0, 25))
 @settings(max_examples=200, deadline=None)
-def test_a_resumed_run_equals_an_unbroken_one(words: dict[bytes, int], ties: Any, cut: int) -> None:
+def test_a_resumed_run_equals_an_unbroken_one(words: dict[bytes, int], ties: Any, num_done: int) -> None:
     loops: list[Any] = []
     whole = learn_merges(words, num_merges=25, ties=ties, on_progress=lambda _, loop: loops.append(loop))
-    done = loops[-1].copy_pairs()[:cut]
+    done = loops[-1].copy_pairs()[:num_done]
     resumed = learn_merges(words, num_merges=25, ties=ties, resume_from=done)
     assert resumed == whole
     assert resumed.counts.tolist() == whole.counts.tolist()
@@ -121,7 +122,7 @@ def test_long_words_and_many_merges_equal_the_slow_trainer() -> None:
     random = np.random.default_rng(7)
     words = {bytes(random.choice([97, 98, 99], size)): int(size) for size in (400, 300, 299, 2, 3)}
     for ties in TIES:
-        assert learned(words, num_merges=150, ties=ties) == slow.learn_merges(words, num_merges=150, ties=ties)
+        assert learn_triples(words, num_merges=150, ties=ties) == slow.learn_merges(words, num_merges=150, ties=ties)
 
 
 def test_one_step_changes_words_and_pairs_as_the_example_in_the_step_module_shows() -> None:
@@ -232,7 +233,7 @@ def test_word_tables_may_be_chunked_strings_or_slices() -> None:
     assert learn_merges(chunked, num_merges=2)[:] == [(b"u", b"g"), (b"h", b"ug")]
 
 
-def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_places_than_can_be_numbered_are_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {"hug": 10, "pug": 5}
     monkeypatch.setattr("bpe_core.merging.loop.MAX_PLACES", 9)  # Six symbols, and a boundary before each word and last.
     assert len(learn_merges(counts, num_merges=1)) == 1
@@ -242,14 +243,14 @@ def test_more_symbols_than_the_loop_can_number_are_refused_with_the_remedy(monke
 
 
 @pytest.mark.parametrize("num_letters", [60, 700], ids=["table of all pairs", "hash table"])
-def test_more_pairs_than_there_is_room_for_at_first(num_letters: int) -> None:
+def test_more_pairs_than_the_pair_table_starts_with(num_letters: int) -> None:
     random = np.random.default_rng(1)
     letters = [chr(ord("一") + i) for i in range(num_letters)]
     words = {"".join(random.choice(letters, 6)).encode(): int(count) for count in random.integers(1, 9, 800)}
     rules: dict[str, Any] = {"kind": "char", "num_merges": 30, "ties": "lexicographic"}
     pairs = {(word[i : i + 1], word[i + 1 : i + 2]) for word in map(bytes.decode, words) for i in range(5)}
     assert len(pairs) > 1024
-    assert learned(words, **rules) == slow.learn_merges(words, end_of_word="</w>", **rules)
+    assert learn_triples(words, **rules) == slow.learn_merges(words, end_of_word="</w>", **rules)
 
 
 def test_progress_names_the_pair_and_the_count() -> None:
@@ -266,23 +267,23 @@ def test_progress_names_the_pair_and_the_count() -> None:
 
 @given(counts=st.dictionaries(st.binary(min_size=1, max_size=12), st.integers(1, 5), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
-def test_the_loop_keeps_to_the_memory_that_it_states(counts: dict[bytes, int]) -> None:
+def test_the_lists_of_places_stay_within_the_stated_memory(counts: dict[bytes, int]) -> None:
     table = pa.table({"word": pa.array(counts, pa.binary()), "count": pa.array(counts.values(), pa.int64())})
     loop = MergeLoop(spell_in_bytes(*word_counts_to_arrays(table)), MergeSettings(num_merges=60))
-    stated = loop.size.max_list_bytes
+    max_list_bytes = loop.size.max_list_bytes
     loop.run()
     spellings = [left + right for left, right in learn_merges(counts, num_merges=60)]
-    if len(set(spellings)) == len(spellings):  # Else a merge spells an older symbol, and lists are written anew.
-        assert 4 * loop._arrays.state.num_places <= stated
+    if len(set(spellings)) == len(spellings):  # A symbol that is made twice may exceed the limit.
+        assert 4 * loop._arrays.state.num_places <= max_list_bytes
 
 
 @pytest.mark.parametrize("count", [1.5, "3", 2**64, None])
-def test_counts_that_are_no_whole_numbers_are_refused(count: Any) -> None:
+def test_counts_that_are_not_whole_numbers_are_refused(count: Any) -> None:
     with pytest.raises((ValueError, TypeError), match="give whole numbers of up to 64 bits"):
         learn_merges({"hug": count}, num_merges=1)
 
 
-def test_counts_that_64_bits_cannot_hold_together_are_refused() -> None:
+def test_counts_whose_sum_exceeds_64_bits_are_refused() -> None:
     held = learn_merges({"ab": 2**61, "cd": 2**60}, num_merges=1)
     assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**61])
     with pytest.raises(ValueError, match="more than 64 bits can count; divide all counts by one number"):
