@@ -1,1 +1,1 @@
-"""Word counts -> merges: the base alphabet, the incremental merge loop, and its tie rules."""
+"""Learns merges from word counts: base symbols, settings, the incremental merge loop, and its tie rules."""
