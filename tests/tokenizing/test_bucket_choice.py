@@ -128,7 +128,7 @@ def test_duplicates_do_not_count_in_the_choice(tokenizer: Path, tmp_path: Path) 
         ),
         ({"buckets": CHOICE, "overlap": 64}, "overlap is 64; it must be less than the longest row, 64"),
         ({"layout": "packed", "row_length": 8, "overlap": 8}, "overlap is 8; it must be less than the longest row, 8"),
-        ({"carry": ("segment_ids",)}, "carry names 'segment_ids', which is a column of the shards themselves"),
+        ({"carry": ("segment_ids",)}, "carry names 'segment_ids', which the shards use for a column of their own"),
     ],
 )
 def test_settings_of_rows_that_contradict_each_other_are_refused(shards: dict[str, Any], message: str) -> None:
