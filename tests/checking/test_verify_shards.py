@@ -453,7 +453,7 @@ def test_the_command_takes_a_project(home: Path, tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "give --config FILE or --shards FOLDER"),
+        ([], "give either --config FILE or --shards FOLDER"),
         (["--config", "x", "--shards", "y"], "give either --config FILE or --shards FOLDER"),
         (["--config", "x", "--tokenizer", "y"], "leave out --tokenizer"),
         (["--shards", "y", "--sample", "-1"], "--sample is -1"),
