@@ -1,4 +1,4 @@
-"""What stands where, and what may import what."""
+"""Which module may import which, what the public API is, and which files the repository and the wheel contain."""
 
 import ast
 import re
@@ -27,7 +27,7 @@ FILES = {module_name(path): path for package in ("bpe_core", "pipelines") for pa
 
 
 def nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Everything in a module that runs, also inside functions: not what stands under `if TYPE_CHECKING:`."""
+    """Yields all nodes of a module that can run, also inside functions; skips the bodies of `if TYPE_CHECKING:`."""
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for other in child.orelse:
@@ -38,7 +38,7 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports_of(module: str, source: str) -> set[str]:
-    """The modules that a module names in its imports."""
+    """Returns the modules that a module's source imports."""
     found: set[str] = set()
     for node in nodes(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -54,7 +54,7 @@ IMPORTS = {module: imports_of(module, path.read_text(encoding="utf-8")) for modu
 
 
 def reached(module: str, avoiding: str) -> set[str]:
-    """Every module that an import of `module` needs, directly or through others, without going through one."""
+    """Returns every module that importing `module` loads, directly or indirectly, except through `avoiding`."""
     seen: set[str] = set()
     waiting = [module]
     while waiting:
@@ -96,12 +96,60 @@ def test_the_two_jobs_do_not_import_each_other() -> None:
     assert train not in reached(tokenize, avoiding="pipelines.cli")
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def room_of(module: str) -> str:
+    """Returns the folder of a module, as `pipelines.reading`; a module outside the folders is its own room."""
+    return ".".join(module.split(".")[:2])
+
+
+ROOMS = [
+    *("bpe_core.kernels", "bpe_core.word_table"),
+    *("bpe_core.pretokenize", "bpe_core.merging", "bpe_core.encoding", "bpe_core.formats"),
+    *("bpe_core.tokenizer", "bpe_core.export", "bpe_core.measuring", "bpe_core"),
+    *("pipelines.errors", "pipelines.storage", "pipelines.settings", "pipelines.running", "pipelines.reading"),
+    *("pipelines.training", "pipelines.tokenizing", "pipelines.loader", "pipelines.checking", "pipelines.report"),
+    *("pipelines.jobs", "pipelines.commands", "pipelines", "pipelines.cli"),
+]
+"""The folders, and the modules outside them, in the direction of imports: each imports only from itself and the earlier
+ones."""
+
+
+def test_every_module_is_in_a_known_room() -> None:
+    assert {room_of(module) for module in FILES} == set(ROOMS)
+
+
+@pytest.mark.parametrize("module", sorted(FILES))
+def test_imports_go_one_way(module: str) -> None:
+    allowed = ROOMS[: ROOMS.index(room_of(module)) + 1]
+    imported = {name for name in IMPORTS[module] if name in FILES}
+    assert {name for name in imported if room_of(name) not in allowed} == set()
+
+
+def test_no_modules_import_each_other_in_a_cycle() -> None:
     graph = {module: {name for name in imports if name in FILES} for module, imports in IMPORTS.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
+        pytest.fail(f"import cycle: {' <- '.join(error.args[1])}")
+
+
+def top_level_names(path: Path) -> set[str]:
+    """Returns the names that a module defines at its top level; imported names are not among them."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return names
+
+
+def test_a_name_is_defined_in_one_module() -> None:
+    modules: dict[str, list[str]] = {}
+    for module, path in FILES.items():
+        for name in top_level_names(path):
+            modules.setdefault(name, []).append(module)
+    assert {name: found for name, found in modules.items() if len(found) > 1 and name != "__all__"} == {}
 
 
 def loaded_by(program: str) -> set[str]:
@@ -162,7 +210,8 @@ def test_the_top_of_the_repository_holds_what_belongs_there() -> None:
         top
         - {
             *("bpe_core", "pipelines", "configs", "tests", "docs", "benchmarks", ".ci"),
-            *("pyproject.toml", "Makefile", "README.md", "LICENSE", ".gitignore"),
+            *("pyproject.toml", "Makefile", "README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md"),
+            *(".gitignore", ".pre-commit-config.yaml"),
         }
         == set()
     )
