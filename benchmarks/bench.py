@@ -1,7 +1,7 @@
-"""Times counting, encoding, training and Parquet to shards beside the peers, on the same text, in one run.
+"""Times counting, encoding, training and Parquet to shards in tokenmill and other libraries, on the same text.
 
-Every contender gives its result first, which is checked against the others where they compute the same thing; then all
-are timed in turn, round by round. Prints a table and writes it with all times to `benchmarks/results/`.
+Each contender first runs once; the results of contenders that compute the same thing are compared. Then all contenders
+are timed in turn, round after round. Prints a table and writes it with all times to `benchmarks/results/`.
 """
 
 import argparse
@@ -24,12 +24,21 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 SECTIONS = ("count", "encode", "train", "shards")
-SLOW_SECONDS = 20  # A contender that takes longer is timed once.
+SLOW_SECONDS = 20  # A contender that takes longer is timed only once.
 
 
 @dataclass
 class Contender:
-    """Something to time: `prepare` is not timed and gives `run` its argument."""
+    """One thing to time.
+
+    Attributes:
+        name: as printed in the table.
+        run: the function to time; it gets what `prepare` returned.
+        prepare: runs before each timing and is not timed.
+        compare: turns the result of `run` into what must be equal for all contenders of a section; None: not compared.
+        seconds: the measured times.
+        remark: whether the result was equal, or why the contender failed.
+    """
 
     name: str
     run: Callable[[Any], Any]
@@ -40,21 +49,21 @@ class Contender:
 
 
 def measure(contenders: list[Contender], rounds: int) -> None:
-    """Checks that results agree, then times all in turn."""
+    """Runs each contender once and compares the results, then times all contenders in turn, `rounds` times."""
     expected = None
     for contender in contenders:
         try:
             started = time.perf_counter()
             result = contender.run(contender.prepare())
             first = time.perf_counter() - started
-        except Exception as error:  # A peer that cannot be run here is reported, not fatal.
+        except Exception as error:  # A library that fails here is reported; the others are still timed.
             contender.remark = f"failed: {type(error).__name__}: {error}"[:120]
             continue
         if contender.compare is not None:
             compared = contender.compare(result)
             expected = compared if expected is None else expected
             contender.remark = "same result" if compared == expected else "OTHER RESULT"
-        if first > SLOW_SECONDS and contender is not contenders[0]:  # Ours may have compiled its kernels.
+        if first > SLOW_SECONDS and contender is not contenders[0]:  # Our first run may include compiling.
             contender.seconds.append(first)
         del result
         print(f"  {contender.name}: first run {first:.2f} s {contender.remark}", file=sys.stderr, flush=True)
@@ -71,7 +80,7 @@ def measure(contenders: list[Contender], rounds: int) -> None:
 
 
 def documents(corpus: list[str]) -> list[str]:
-    """Returns the texts of a corpus given as files, or of the standard library's sources."""
+    """Returns the texts of the files in `corpus`; if it is empty, of Python's standard library."""
     from pipelines.reading.documents import read_task
     from pipelines.reading.source_files import find_files
     from pipelines.reading.tasks import plan_tasks
@@ -88,7 +97,8 @@ def documents(corpus: list[str]) -> list[str]:
     ]
 
 
-def batches(texts: list[str]) -> list[Any]:
+def make_batches(texts: list[str]) -> list[Any]:
+    """Returns the texts as Arrow arrays of about 1 MB each."""
     import pyarrow as pa
 
     chosen, size, gathered = [], 0, []
@@ -101,13 +111,14 @@ def batches(texts: list[str]) -> list[Any]:
     return [*gathered, pa.array(chosen, pa.large_string())]
 
 
-def count_section(texts: list[str], threads: int) -> list[Contender]:
+def count_section(texts: list[str]) -> list[Contender]:
+    """Returns the contenders that count words."""
     import regex
 
     from bpe_core import PATTERNS, PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
 
-    arrays = batches(texts)
+    arrays = make_batches(texts)
     pattern = regex.compile(PATTERNS["gpt2"][0])
 
     def ours(_: Any) -> Any:
@@ -128,22 +139,24 @@ def count_section(texts: list[str], threads: int) -> list[Contender]:
     ]
 
 
-def trained(texts: list[str], vocab_size: int) -> Any:
+def train(texts: list[str], vocab_size: int) -> Any:
+    """Returns a tokenizer with Hugging Face's ids, learned from the texts."""
     from bpe_core import Tokenizer
 
     return Tokenizer.train(texts, vocab_size=vocab_size, vocab_order="gpt2")
 
 
 def encode_section(texts: list[str], threads: int, vocab_size: int) -> list[Contender]:
+    """Returns the contenders that encode; warm ones have encoded the same text before."""
     import gigatoken
     import tiktoken
     import tokenizers
 
     from bpe_core import PATTERNS, Tokenizer
 
-    model = trained(texts, vocab_size)
+    model = train(texts, vocab_size)
     content = model.files()["tokenizer.json"]
-    arrays = batches(texts)
+    arrays = make_batches(texts)
     ranks = {token: id_ for id_, token in enumerate(model.token_bytes())}
     encoding = tiktoken.Encoding("bench", pat_str=PATTERNS["gpt2"][0], mergeable_ranks=ranks, special_tokens={})
     hugging_face = tokenizers.Tokenizer.from_str(content)
@@ -179,6 +192,7 @@ def encode_section(texts: list[str], threads: int, vocab_size: int) -> list[Cont
 
 
 def train_section(texts: list[str], threads: int, vocab_size: int, folder: Path) -> list[Contender]:
+    """Returns the contenders that learn a tokenizer from texts."""
     import bpeasy
     import gigabpe
     import rustbpe
@@ -231,6 +245,7 @@ def train_section(texts: list[str], threads: int, vocab_size: int, folder: Path)
 
 
 def shards_section(texts: list[str], threads: int, vocab_size: int, folder: Path) -> list[Contender]:
+    """Returns the contenders that turn Parquet files of text into training shards."""
     import datasets
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -329,12 +344,13 @@ def shards_section(texts: list[str], threads: int, vocab_size: int, folder: Path
 
 
 def run_section(section: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Times one section and returns its times, for the table and the result file."""
     texts = documents(arguments.corpus)
     num_bytes = sum(len(text.encode()) for text in texts)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         if section == "count":
-            contenders = count_section(texts, arguments.threads)
+            contenders = count_section(texts)
         elif section == "encode":
             contenders = encode_section(texts, arguments.threads, arguments.vocab_size)
         elif section == "train":
@@ -351,7 +367,7 @@ def run_section(section: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def in_processes(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Runs each section and number of threads in a process of its own, whose libraries know it from the start."""
+    """Runs each section and number of threads in its own process, because libraries read the number at import."""
     all_threads = sorted({1, arguments.max_threads})
     for section in arguments.sections:
         for threads in (1,) if section == "count" else all_threads:
@@ -369,6 +385,7 @@ def in_processes(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def show(results: list[dict[str, Any]]) -> str:
+    """Prints a table for each section and returns the tables as text."""
     from rich.console import Console
     from rich.table import Table
 
@@ -380,7 +397,7 @@ def show(results: list[dict[str, Any]]) -> str:
             title=f"{result['section']}, {threads} thread{'s' * (threads > 1)}, {megabytes:.1f} MB",
             title_justify="left",
         )
-        for column in ("", "median s", "MB/s", "ours is … × as fast", "runs", ""):
+        for column in ("", "median s", "MB/s", "tokenmill is … × as fast", "runs", ""):
             table.add_column(column, justify="left" if not column else "right")
         ours = statistics.median(result["contenders"][0]["seconds"])
         for contender in result["contenders"]:
@@ -398,16 +415,17 @@ def show(results: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
+    """Runs the sections that the command line asks for, prints the tables and writes the result files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--corpus", nargs="*", default=[], help="files, globs or folders; the standard library if left out"
+        "--corpus", nargs="*", default=[], help="files, globs or folders; default: Python's standard library"
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--sections", nargs="*", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--max-threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--without", nargs="*", default=[], help="peers to leave out, such as those that take too long")
-    parser.add_argument("--name", default="latest", help="of the files in benchmarks/results/")
+    parser.add_argument("--without", nargs="*", default=[], help="libraries to leave out, for example slow ones")
+    parser.add_argument("--name", default="latest", help="name of the result files in benchmarks/results/")
     parser.add_argument("--section", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -1,7 +1,8 @@
-"""How time, memory, shuffled bytes and different words grow with the corpus: both jobs at 1, 2, 4, 8 … times its size.
+"""Measures how time, memory, shuffled bytes and distinct words grow with the corpus, for both jobs.
 
-The larger corpora are copies of the files: time, memory and bytes grow as they would, the number of different words
-does not. That one is counted apart, on parts of the corpus. Prints a table and writes `benchmarks/results/scale.json`.
+The larger corpora are 2, 4, 8 … copies of the files. Time, memory and bytes grow as for other text of that size, but the
+number of distinct words does not; it is counted separately, on parts of the corpus. Prints tables and writes
+`benchmarks/results/scale.json`.
 """
 
 import argparse
@@ -22,14 +23,14 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes(root: int) -> int:
-    """Returns the memory in use by a process and all that it started."""
+    """Returns the resident memory of a process and its descendants, in bytes; shared pages count once per process."""
     parents, sizes = {}, {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             pid = int(folder.name)
             parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             sizes[pid] = int((folder / "statm").read_text().split()[1]) * PAGE
-        except OSError:  # It ended meanwhile.
+        except OSError:  # The process has ended since the listing.
             continue
     total = 0
     for pid, size in sizes.items():
@@ -41,7 +42,7 @@ def resident_bytes(root: int) -> int:
 
 
 def run(command: list[str]) -> tuple[float, int]:
-    """Runs a command; returns its seconds and the most memory that it and its workers used together, in bytes."""
+    """Runs a command; returns its seconds, and the peak memory of it and its workers together, in bytes."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     most = 0
@@ -63,14 +64,14 @@ def run(command: list[str]) -> tuple[float, int]:
     return seconds, most
 
 
-def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
-    """Returns how many different words stand in an eighth, a quarter, a half and all of the text, evenly spread."""
+def count_word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
+    """Returns the number of distinct words in an eighth, a quarter, a half and all of the documents, evenly spread."""
     from bpe_core import PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
     from pipelines.reading.documents import read_corpus
     from pipelines.settings.corpus import Corpus
 
-    grown = []
+    growth = []
     for every in (8, 4, 2, 1):
         counter, num_bytes = WordCounter(PreTokenizer(pattern)), 0
         for batch in read_corpus(Corpus(files=tuple(files), on_invalid_utf8="replace")):
@@ -78,15 +79,15 @@ def word_growth(files: list[str], pattern: str) -> list[dict[str, int]]:
             counter.add(texts)
             num_bytes += sum(len(text.encode()) for text in texts.to_pylist())
         counts = counter.take()["count"].to_numpy()
-        grown.append(
-            {"bytes": num_bytes, "different_words": counts.size}
+        growth.append(
+            {"bytes": num_bytes, "distinct_words": counts.size}
             | {f"occurring_{least}_times": int((counts >= least).sum()) for least in (2, 5, 10)}
         )
-    return grown
+    return growth
 
 
-def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
-    """Returns what job 1 passes from its workers on: the counts of each task, rows and Arrow bytes."""
+def measure_shuffle(files: list[str], pattern: str, copies: int) -> dict[str, int]:
+    """Returns how much job 1 shuffles: the rows and Arrow bytes of the word counts that all tasks emit."""
     from bpe_core import PreTokenizer
     from bpe_core.pretokenize.word_counting import WordCounter
     from pipelines.reading.documents import read_task
@@ -108,7 +109,7 @@ def shuffled(files: list[str], pattern: str, copies: int) -> dict[str, int]:
 
 
 def measure(corpus: list[Path], copies: int, workers: int, vocab_size: int) -> dict[str, Any]:
-    """Runs both jobs on so many copies of the corpus."""
+    """Runs both jobs on `copies` copies of the corpus and returns their times, memory and outputs."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         (folder / "corpus").mkdir()
@@ -129,7 +130,7 @@ def measure(corpus: list[Path], copies: int, workers: int, vocab_size: int) -> d
         config = folder / "project.yaml"
         config.write_text(json.dumps(project))  # JSON is YAML.
         files = [str(folder / "corpus")]
-        measured: dict[str, Any] = {"copies": copies, "shuffle": shuffled(files, "gpt2", copies)}
+        measured: dict[str, Any] = {"copies": copies, "shuffle": measure_shuffle(files, "gpt2", copies)}
         for job in ("train", "tokenize"):
             seconds, memory = run([sys.executable, "-m", "pipelines.cli", job, "--config", str(config)])
             measured[job] = {"seconds": round(seconds, 2), "most_bytes": memory}
@@ -139,23 +140,24 @@ def measure(corpus: list[Path], copies: int, workers: int, vocab_size: int) -> d
 
 
 def main() -> None:
+    """Measures all numbers of copies, prints the tables and writes the result file."""
     from rich.console import Console
     from rich.table import Table
 
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--corpus", nargs="+", required=True, type=Path, help="files")
+    parser.add_argument("--corpus", nargs="+", required=True, type=Path, help="files of the corpus")
     parser.add_argument("--copies", nargs="+", type=int, default=[1, 2, 4, 8])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--vocab-size", type=int, default=32_000)
     arguments = parser.parse_args()
-    growth = word_growth([str(file) for file in arguments.corpus], "gpt2")
+    growth = count_word_growth([str(file) for file in arguments.corpus], "gpt2")
     runs = []
     for copies in arguments.copies:
         runs.append(measure(arguments.corpus, copies, arguments.workers, arguments.vocab_size))
         print(json.dumps(runs[-1]), file=sys.stderr, flush=True)
     console = Console(width=110)
     table = Table(title=f"{arguments.workers} workers", title_justify="left")
-    for column in ("copies", "train s", "MB held", "shuffled MB", "tasks", "tokenize s", "MB held", "shards"):
+    for column in ("copies", "train s", "peak MB", "shuffled MB", "tasks", "tokenize s", "peak MB", "shards"):
         table.add_column(column, justify="right")
     for one in runs:
         table.add_row(
@@ -169,7 +171,7 @@ def main() -> None:
             str(one["shards"]["files"]),
         )
     console.print(table)
-    words = Table(title="different words", title_justify="left")
+    words = Table(title="distinct words", title_justify="left")
     for column in growth[0]:
         words.add_column(column.replace("_", " "), justify="right")
     for row in growth:
