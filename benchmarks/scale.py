@@ -1,7 +1,7 @@
 """Measures how time, memory, shuffled bytes and distinct words grow with the corpus, for both jobs.
 
-The larger corpora are 2, 4, 8 … copies of the files. Time, memory and bytes grow as for other text of that size, but the
-number of distinct words does not; it is counted separately, on parts of the corpus. Prints tables and writes
+The larger corpora are 2, 4, 8 … copies of the files. Time, memory and bytes grow as for other text of that size, but
+the number of distinct words does not; it is counted separately, on parts of the corpus. Prints tables and writes
 `benchmarks/results/scale.json`.
 """
 

@@ -30,6 +30,8 @@ CONFIG = os.environ.get("TOKENMILL_CONFIG", "/etc/tokenmill/project.yaml")
     default_args={"retries": 3, "retry_delay": timedelta(minutes=5)},
 )
 def tokenmill() -> None:
+    """Tokenizes what is new in the corpus, then announces the result."""
+
     @task
     def tokenize() -> dict[str, Any]:
         """Runs job 2 and returns what its `--log-json` line says about the run."""
