@@ -102,12 +102,12 @@ def room_of(module: str) -> str:
 
 
 ROOMS = [
-    *("bpe_core.kernels", "bpe_core.word_table"),
+    *("bpe_core.kernels", "bpe_core.hashing", "bpe_core.word_table"),
     *("bpe_core.pretokenize", "bpe_core.merging", "bpe_core.encoding", "bpe_core.formats"),
     *("bpe_core.tokenizer", "bpe_core.export", "bpe_core.measuring", "bpe_core"),
     *("pipelines.errors", "pipelines.storage", "pipelines.settings", "pipelines.running", "pipelines.reading"),
-    *("pipelines.training", "pipelines.tokenizing", "pipelines.loader", "pipelines.checking", "pipelines.report"),
-    *("pipelines.jobs", "pipelines.commands", "pipelines", "pipelines.cli"),
+    *("pipelines.training", "pipelines.sweeping", "pipelines.rows", "pipelines.tokenizing", "pipelines.loader"),
+    *("pipelines.checking", "pipelines.report", "pipelines.jobs", "pipelines.commands", "pipelines", "pipelines.cli"),
 ]
 """The folders, and the modules outside them, in the direction of imports: each imports only from itself and the earlier
 ones."""
