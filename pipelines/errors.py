@@ -2,6 +2,7 @@
 
     ValueError
         BadInputError            the settings or the corpus are wrong; raised in the driver or in a worker
+            BadRowsError         rows of the corpus are bad; says which
     RuntimeError
         PipelineError            a worker failed for another reason
             WorkerLostError      a worker process ended before its work was done
@@ -14,24 +15,27 @@
 Besides these, a wrong setting is a plain `ValueError`, and a failing file system raises `OSError`.
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pipelines.reading.formats.bad_rows import BadRows
+from typing import Any
 
 
 class BadInputError(ValueError):
     """The settings or the corpus must be corrected before the job can succeed.
 
     `run_pipeline` also raises it in the driver when a worker failed with a `ValueError`, with the worker's message.
-
-    Attributes:
-        bad: the first bad rows. None if too many rows are bad, or if the error comes from a worker: Beam hands on
-            only the message.
     """
 
-    def __init__(self, message: str, bad: "BadRows | None" = None) -> None:
-        """Makes the error; `bad` are the rows that it is about."""
+
+class BadRowsError(BadInputError):
+    """Rows of the corpus are bad.
+
+    Attributes:
+        bad: the rows and what is wrong with them, as `pipelines.reading.formats.bad_rows.BadRows`. The type is not
+            named here because this module imports no other. None after Beam has raised the error again: it makes a
+            new one from the message alone.
+    """
+
+    def __init__(self, message: str, bad: Any = None) -> None:
+        """Makes the error; `bad` is always given except by Beam."""
         super().__init__(message)
         self.bad = bad
 

@@ -39,7 +39,7 @@ def make_files(model: Model) -> dict[str, dict[str, Any]]:
 
 
 def format_json(content: Mapping[str, Any]) -> str:
-    """Returns the text of a file with this content."""
+    """Returns JSON content as the text of a file, indented and with a line feed at its end."""
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 

@@ -196,7 +196,7 @@ class MergeLoop:
 
     @property
     def size(self) -> LoopSize:
-        """How much there is to work on now."""
+        """The sizes of the loop's data at this moment."""
         arrays = self._arrays
         groups = (arrays.words, arrays.pairs, arrays.symbols, arrays.log)
         num_symbols = arrays.words.symbols.size - self._num_words - 1

@@ -37,7 +37,7 @@ def sort_key(seed: int | None, path: str, row: int) -> tuple[int, str, int]:
 
 
 def shuffle_rows(segments: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yields the segments of a task as one table, sorted by their column `_order` and without it.
+    """Joins the tables of a task, sorts their rows by the column `_order`, and yields the result without that column.
 
     Holds all segments in memory.
     """

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.errors import BadInputError
+from pipelines.errors import BadRowsError
 from pipelines.reading.fingerprints import fingerprint_file
 from pipelines.reading.formats.known_answers import known_answer_documents
 from pipelines.reading.formats.parquet import check_carried_columns
@@ -222,8 +222,8 @@ def _inspect(metadata: StoredFile, corpus: Corpus, with_fingerprint: bool) -> So
         fingerprint = fingerprint_file(file, num_bytes, corpus.fingerprint) if with_fingerprint else ""
         try:
             contents = FORMATS[name].inspect(file, path, num_bytes, corpus)
-        except BadInputError as error:
-            if error.bad is None or error.bad.policy(corpus) == "fail":
+        except BadRowsError as error:
+            if error.bad.policy(corpus) == "fail":
                 raise
             is_readable = False
     return SourceFile(path, name, num_bytes, fingerprint, *contents, is_readable)

@@ -20,7 +20,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from pipelines.errors import BadInputError, PipelineError, WorkerLostError
+from pipelines.errors import BadInputError, BadRowsError, PipelineError, WorkerLostError
 from pipelines.running.worker import delete_if_exists
 from pipelines.settings.run import Run
 
@@ -169,5 +169,5 @@ def _find_worker_error(error: Exception) -> BadInputError | PipelineError:
     marked = [(kind, message) for kind, message in raised if "[while running '" in message]
     kind, message = (marked or raised or [(type(error).__name__, text)])[0]
     message = re.sub(r" \[while running '[^']*'\]", "", message).strip()
-    is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__)
+    is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__, BadRowsError.__name__)
     return BadInputError(message) if is_input else PipelineError(message)

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pipelines.errors import BadInputError
+from pipelines.errors import BadRowsError
 from pipelines.settings.corpus import Corpus
 
 Reason = Literal["null", "invalid_utf8", "bad_json", "wrong_type", "unreadable", "too_long"]
@@ -60,15 +60,15 @@ class BadRows:
         """Returns what the settings say to do: `quarantine`, `fail`, or another choice that this reason has."""
         return str(getattr(corpus, POLICY_SETTINGS[self.reason]))
 
-    def to_error(self) -> BadInputError:
+    def to_error(self) -> BadRowsError:
         """Returns an error that says what is wrong, where, and what to do."""
         choices = "replace, skip or quarantine" if self.reason == "invalid_utf8" else "quarantine"
         setting = f"corpus.{POLICY_SETTINGS[self.reason]} to {choices}"
         remedy = f"{self.remedy}, or set {setting}" if self.remedy else f"Set {setting}"
-        return BadInputError(f"{self.place}: {self.detail.rstrip('.')}. {remedy}", self)
+        return BadRowsError(f"{self.place}: {self.detail.rstrip('.')}. {remedy}", self)
 
 
-def make_file_error(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadInputError:
+def make_file_error(path: str, reason: Reason, detail: str, remedy: str, *, rows: int | None = None) -> BadRowsError:
     """Returns an error about a whole file, which has `rows` rows if that is known."""
     return BadRows(path, 0, rows, reason, detail, where=path, remedy=remedy).to_error()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core.kernels import Int64s
-from pipelines.errors import BadInputError
+from pipelines.errors import BadRowsError
 from pipelines.reading.formats.bad_rows import BadRows
 from pipelines.settings.corpus import Corpus
 
@@ -59,7 +59,7 @@ class RawRows(NamedTuple):
 
     @classmethod
     def of_bad(cls, bad: BadRows) -> "RawRows":
-        """Returns no good rows, only bad ones."""
+        """Returns a batch that holds only these bad rows."""
         return cls(np.zeros(0, np.int64), pa.array([], pa.large_binary()), make_table_without_columns(0), [bad])
 
 
@@ -80,7 +80,7 @@ Reader = Callable[[FileSlice, Corpus, Sequence[str], Counter[str]], Iterator[Raw
 """Reads a file slice.
 
 It takes the slice, the settings of the corpus, the columns to carry along, and the counts to add to. It yields the rows
-in the order of the file, in batches of about `BATCH_BYTES`, and raises BadInputError if the rest cannot be read.
+in the order of the file, in batches of about `BATCH_BYTES`, and raises BadRowsError if the rest cannot be read.
 """
 
 Inspector = Callable[[BinaryIO, str, int, Corpus], FileContents]
@@ -93,7 +93,7 @@ RawRow = tuple[int, bytes | None, list[Any]]
 def make_batches(rows: Iterable[RawRow | BadRows], carry: Sequence[str]) -> Iterator[RawRows]:
     """Yields rows in batches, with the bad rows beside them.
 
-    If `rows` raises BadInputError about bad rows, these become the last bad rows.
+    If `rows` raises BadRowsError, its rows become the last bad rows.
     """
     good: list[RawRow] = []
     bad: list[BadRows] = []
@@ -114,9 +114,7 @@ def make_batches(rows: Iterable[RawRow | BadRows], carry: Sequence[str]) -> Iter
 def _catch_bad_input(rows: Iterable[RawRow | BadRows]) -> Iterator[RawRow | BadRows]:
     try:
         yield from rows
-    except BadInputError as error:
-        if error.bad is None:
-            raise
+    except BadRowsError as error:
         yield error.bad
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from pipelines.errors import BadInputError
+from pipelines.errors import BadRowsError
 from pipelines.reading.formats.compressed import COMPRESSIONS, check_not_truncated
 from pipelines.reading.formats.jsonl import read_jsonl
 from pipelines.reading.formats.known_answers import read_known_answers
@@ -73,7 +73,5 @@ def read_rows(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], count
     """
     try:
         yield from FORMATS[file_slice.format].read(file_slice, corpus, carry, counts)
-    except BadInputError as error:
-        if error.bad is None:
-            raise
+    except BadRowsError as error:
         yield RawRows.of_bad(error.bad)
