@@ -114,6 +114,16 @@ def _compile_function(function: _Function, **options: bool) -> _Function:
     return cast(_Function, compiled)
 
 
+if cast(Any, numba.config).DISABLE_JIT:
+    np.seterr(over="ignore")  # Hashes overflow on purpose; compiled code does not warn of it.
+
+
+def _make_intrinsic(define: Callable[..., Any], python: Callable[..., Any]) -> Any:
+    """Returns a numba intrinsic, or, if compiling is disabled (`NUMBA_DISABLE_JIT=1`), a Python function like it."""
+    config: Any = numba.config
+    return python if config.DISABLE_JIT else intrinsic(define)
+
+
 def _point_to_item(context: Any, builder: Any, signature: Any, arguments: Any, llvm_type: Any) -> Any:
     """Emits the address of `array[at]`, the first two arguments of an intrinsic, as a pointer to an LLVM type."""
     data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -129,7 +139,11 @@ def _define_load(typing_context: Any, array: Any, at: Any) -> Any:
     return types.uint64(array, types.int64), generate
 
 
-load_uint64: Any = intrinsic(_define_load)
+def _load_in_python(array: Any, at: Any) -> Any:
+    return np.uint64(int.from_bytes(array[int(at) : int(at) + 8].tobytes(), "little"))
+
+
+load_uint64: Any = _make_intrinsic(_define_load, _load_in_python)
 """`load_uint64(array, at)` returns the bytes `array[at : at + 8]` of a uint8 array as one little-endian uint64.
 
 `at` needs no alignment, and the array's bounds are not checked.
@@ -145,7 +159,11 @@ def _define_store(typing_context: Any, array: Any, at: Any, value: Any) -> Any:
     return types.void(array, types.int64, types.uint64), generate
 
 
-store_uint64: Any = intrinsic(_define_store)
+def _store_in_python(array: Any, at: Any, value: Any) -> None:
+    array[int(at) : int(at) + 8] = np.frombuffer(int(value).to_bytes(8, "little"), np.uint8)
+
+
+store_uint64: Any = _make_intrinsic(_define_store, _store_in_python)
 """`store_uint64(array, at, value)` writes a uint64 to `array[at : at + 8]`, the reverse of `load_uint64`."""
 
 
@@ -163,7 +181,11 @@ def _define_prefetch(typing_context: Any, array: Any, at: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-prefetch: Any = intrinsic(_define_prefetch)
+def _prefetch_in_python(array: Any, at: Any) -> None:
+    pass
+
+
+prefetch: Any = _make_intrinsic(_define_prefetch, _prefetch_in_python)
 """`prefetch(array, at)` tells the processor to load the cache line of `array[at]`, which will be read soon."""
 
 
@@ -180,7 +202,11 @@ def _define_min(typing_context: Any, array: Any, at: Any) -> Any:
     return types.uint32(array, types.int64), generate
 
 
-find_min_of_16: Any = intrinsic(_define_min)
+def _find_min_in_python(array: Any, at: Any) -> Any:
+    return array[int(at) : int(at) + 16].min()
+
+
+find_min_of_16: Any = _make_intrinsic(_define_min, _find_min_in_python)
 """`find_min_of_16(array, at)` returns the smallest of `array[at : at + 16]`, all uint32, with vector instructions."""
 
 

@@ -128,3 +128,25 @@ def test_hashes_are_the_published_ones() -> None:
     assert hex(hashes[0]) == "0xcbf29ce484222325"
     assert hex(hashes[1]) == "0xaf63db4c8601ead9"
     assert hex(hashes[6]) == "0x85944171f73967e8"
+
+
+IN_PYTHON = """
+from bpe_core import Tokenizer, count_words, learn_merges
+
+texts = ["low lower lowest", "the lowest, a newer \\u8bcd", "aaaaaaaa" * 5]
+counts = count_words(texts)
+print(counts.to_pydict(), learn_merges(counts, num_merges=9)[:])
+tokenizer = Tokenizer.train(texts, num_merges=9)
+print([tokenizer.encode(text) for text in (*texts, "newest" * 40)])
+"""
+
+
+def test_kernels_run_as_plain_python_for_debugging(tmp_path: Path) -> None:
+    def run(**environment: str) -> str:
+        command = [sys.executable, "-W", "error", "-c", IN_PYTHON]
+        printed = subprocess.run(
+            command, env={**os.environ, **environment}, check=True, capture_output=True, text=True, cwd=tmp_path
+        )
+        return printed.stdout
+
+    assert run(NUMBA_DISABLE_JIT="1") == run()
