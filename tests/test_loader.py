@@ -8,7 +8,7 @@ import signal
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,7 @@ def full(size: dict[str, int], batch: TrainingBatch) -> int:
     return size.get("batch_size") or size["max_tokens"] // int(batch["input_ids"].shape[1])
 
 
+@pytest.mark.filterwarnings("ignore:.*drop_last never reads any row")
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("streams", [1, 2])
 @pytest.mark.parametrize("num_workers", [1, 2, 3])
@@ -250,6 +251,7 @@ def test_the_iterator_counts_batches_and_continues_with_the_next_epoch(folder: s
         assert found == whole
 
 
+@pytest.mark.filterwarnings("ignore:.*drop_last never reads any row")
 def test_drop_last_gives_all_ranks_full_batches_of_one_bucket_at_each_step(folder: str) -> None:
     ranks = [
         ShardBatches(folder, Batching(batch_size=2, drop_last=True, rank=rank, world_size=3, seed=1))
@@ -264,6 +266,128 @@ def test_drop_last_gives_all_ranks_full_batches_of_one_bucket_at_each_step(folde
         assert len(seen) == len(set(seen)) == 18 + 12
         left_out.append(frozenset(range(1, 36)) - set(seen))
     assert len(set(left_out)) > 1  # Not the same rows in every epoch.
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("layout", [{4: [[19]]}, {4: [[7, 5], [4, 3]], 8: [[13]]}])
+def test_drop_last_leaves_out_other_rows_in_each_epoch(tmp_path: Path, layout: Layout, shuffle: bool) -> None:
+    folder = write_folder(tmp_path, layout)
+    num_rows = sum(sum(map(sum, shards)) for shards in layout.values())
+    missed: list[int] = []
+    for epoch in range(40):
+        seen = []
+        for rank in range(2):
+            batching = Batching(batch_size=4, world_size=2, rank=rank, drop_last=True, shuffle=shuffle)
+            seen += [row for batch in ShardBatches(folder, batching).read(epoch) for row in numbers(batch)]
+        assert len(seen) == len(set(seen))
+        missed += set(range(1, num_rows + 1)) - set(seen)
+    assert set(missed) == set(range(1, num_rows + 1))
+    # No row is left out much more often than others.
+    assert max(Counter(missed).values()) < (3 if shuffle else 1.5) * len(missed) / num_rows + 5
+
+
+def test_drop_last_names_the_buckets_that_it_never_reads(folder: str) -> None:
+    with pytest.warns(
+        UserWarning, match=r"never reads any row of the buckets 16 \(2 rows\), because each of the 2 stre"
+    ):
+        ShardBatches(folder, Batching(batch_size=2, world_size=2, drop_last=True))
+
+
+@given(
+    layout=st.dictionaries(
+        st.sampled_from([1, 4, 8]),
+        st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=3), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    size=st.sampled_from([{"batch_size": 1}, {"batch_size": 3}, {"max_tokens": 17}]),
+    parts=st.lists(
+        st.tuples(st.integers(1, 4), st.integers(1, 3), st.integers(1, 3), st.integers(0, 6)), min_size=2, max_size=4
+    ),
+    window_tokens=st.sampled_from([1, 24, 1 << 20]),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+    epoch=st.integers(0, 2),
+    seed=st.integers(0, 3),
+)
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.filterwarnings("ignore:.*drop_last never reads any row")
+@pytest.mark.slow
+def test_an_epoch_continued_with_other_ranks_streams_and_workers_gives_each_row_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    layout: Layout,
+    size: dict[str, Any],
+    parts: list[tuple[int, int, int, int]],
+    window_tokens: int,
+    shuffle: bool,
+    drop_last: bool,
+    epoch: int,
+    seed: int,
+) -> None:
+    folder = write_folder(tmp_path_factory.mktemp("shards"), layout)
+    rows = {b: sum(map(sum, shards)) for b, shards in layout.items()}
+    seen: list[int] = []
+    state: dict[str, Any] | None = None
+    for number, (world_size, streams, num_workers, steps) in enumerate(parts, 1):
+        rank_states, rank_shapes, rank_rows = [], [], []
+        for rank in range(world_size):
+            batching = Batching(
+                **size,
+                seed=seed,
+                rank=rank,
+                world_size=world_size,
+                streams=streams,
+                window_tokens=window_tokens,
+                shuffle=shuffle,
+                drop_last=drop_last,
+            )
+            try:
+                batches = ShardBatches(folder, batching)
+            except ValueError:
+                assert drop_last
+                assert state is None
+                return
+            if state is None:
+                batches.epoch = epoch
+            else:
+                batches.load_state_dict(json.loads(json.dumps(state)))
+            length = max(0, len(batches) - batches.position)
+            found = list(islice(with_workers(batches, num_workers), None if number == len(parts) else steps))
+            if number == len(parts):
+                assert len(found) == length
+            seen += [row for batch in found for row in numbers(batch)]
+            rank_states.append(batches.make_state(batches.epoch, batches.position + steps))
+            rank_shapes.append([batch["input_ids"].shape for batch in found])
+            rank_rows.append(batches.num_rows)
+        assert all(one == rank_states[0] for one in rank_states)
+        if drop_last:
+            assert all(one == rank_shapes[0] for one in rank_shapes)
+        assert max(rank_rows) - min(rank_rows) <= (0 if drop_last else 1)
+        state = rank_states[0]
+    assert len(seen) == len(set(seen))
+    streams_at_end = parts[-1][0] * parts[-1][1]
+    if drop_last:
+        bucket_of = [b for b, count in rows.items() for _ in range(count)]
+        left_out = Counter(bucket_of[row - 1] for row in set(range(1, 1 + len(bucket_of))) - set(seen))
+        assert all(left_out[b] < streams_at_end * (size.get("batch_size") or size["max_tokens"] // b) for b in rows)
+    else:
+        assert sorted(seen) == list(range(1, 1 + sum(rows.values())))
+
+
+def test_a_continued_epoch_is_followed_by_a_whole_one(folder: str) -> None:
+    first = ShardBatches(folder, Batching(batch_size=2, world_size=2))
+    first.position = 5
+    states = []
+    for rank in range(3):
+        batches = ShardBatches(folder, Batching(batch_size=2, world_size=3, rank=rank))
+        batches.load_state_dict(first.state_dict())
+        assert 0 < len(list(batches)) < len(batches)
+        assert (batches.epoch, batches.position) == (1, 0)
+        assert "earlier" not in batches.state_dict()
+        states.append(batches.state_dict())
+        whole = ShardBatches(folder, Batching(batch_size=2, world_size=3, rank=rank))
+        assert [numbers(batch) for batch in batches] == [numbers(batch) for batch in whole.read(1)]
+    assert states[0] == states[1] == states[2]
 
 
 # Order.
@@ -411,14 +535,13 @@ def test_an_unfinished_folder_is_refused(tmp_path: Path) -> None:
         ShardBatches(folder, Batching(batch_size=1))
 
 
+@pytest.mark.filterwarnings("ignore:.*drop_last never reads any row")
 def test_a_state_of_another_order_is_refused(folder: str, tmp_path: Path) -> None:
     state = ShardBatches(folder, Batching(batch_size=2, world_size=2)).state_dict()
     ShardBatches(folder, Batching(batch_size=2, world_size=2, rank=1, columns=("length",))).load_state_dict(state)
     others: list[tuple[dict[str, Any], str]] = [
         ({"seed": 9}, "settings.seed: 0 before, 9 now"),
         ({"batch_size": 3}, "settings.batch_size: 2 before, 3 now"),
-        ({"world_size": 3}, "settings.world_size: 2 before, 3 now"),
-        ({"streams": 2}, "settings.streams: 1 before, 2 now"),
         ({"shuffle": False}, "settings.shuffle: true before, false now"),
         ({"window_tokens": 5}, "settings.window_tokens: 8388608 before, 5 now"),
         ({"drop_last": True}, "settings.drop_last: false before, true now"),
@@ -588,6 +711,27 @@ def test_workers_that_outlive_an_epoch_see_the_next_one(torch: Any, folder: str)
         dataset.set_epoch(epoch)
         found = [batch["input_ids"][:, 0].tolist() for batch in batches]
         assert found == [numbers(batch) for batch in ShardBatches(folder, batching).read(epoch)]
+
+
+def test_the_data_loader_continues_an_epoch_with_other_ranks_and_workers(torch: Any, folder: str) -> None:
+    seen: list[int] = []
+    for rank in range(2):
+        dataset = ShardDataset(ShardBatches(folder, Batching(batch_size=2, rank=rank, world_size=2, streams=2)))
+        found = list(islice(loader_of(torch, dataset, 2), 4))
+        seen += [row for batch in found for row in numbers({name: c.numpy() for name, c in batch.items()})]
+        state = dataset.state_after(4)
+    for rank in range(3):
+        dataset = ShardDataset(ShardBatches(folder, Batching(batch_size=2, rank=rank, world_size=3)))
+        old = loader_of(torch, dataset, 1, persistent_workers=True)
+        next(iter(old))
+        dataset.load_state_dict(json.loads(json.dumps(state)))
+        with pytest.raises(RuntimeError, match="make a new DataLoader after load_state_dict"):
+            next(iter(old))
+        loader = loader_of(torch, dataset, 1)
+        found = list(loader)
+        assert len(found) == len(dataset)
+        seen += [row for batch in found for row in numbers({name: c.numpy() for name, c in batch.items()})]
+    assert sorted(seen) == list(range(1, 38))
 
 
 def test_columns_of_text_stay_lists(torch: Any, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""Reads the batches of one range of rows from the Parquet files."""
+"""Reads the rows of one range, and the batches of one stream, from the Parquet files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
 from pipelines.loader.batching import Batching
-from pipelines.loader.epoch_order import DRAW_GROUPS, DRAW_ROWS, DRAW_SHARDS, RowRange, draw_order
+from pipelines.loader.epoch_order import DRAW_GROUPS, DRAW_ROWS, DRAW_SHARDS, PieceList, RowRange, draw_order
 from pipelines.storage import files
 from pipelines.storage.output_files import MANIFEST
 
@@ -23,7 +23,7 @@ with the dtype of the shards. All other columns are lists with one value for eac
 
 
 class RangeReader:
-    """Reads the batches of one row range in one epoch, by index; fast if the indexes rise."""
+    """Reads the rows of one row range in one epoch, by index; fast if the indexes rise."""
 
     def __init__(
         self,
@@ -52,33 +52,37 @@ class RangeReader:
         self._shards = [shards[i] for i in draw_order(len(shards), batching, epoch, DRAW_SHARDS, row_range.bucket)]
         self._shard_starts = np.cumsum([0, *(shard["rows"] for shard in self._shards)])
         batch_tokens = row_range.bucket * row_range.batch_rows
-        self._batches_per_window = max(1, batching.window_tokens // batch_tokens)
+        self._window_rows = max(1, batching.window_tokens // batch_tokens) * row_range.batch_rows
         self._window_index = -1
         self._window: dict[str, Any] = {}
         self._window_order: Int64s = np.empty(0, np.int64)
         self._group: tuple[int, pa.Table] | None = None  # A row group, with the index of its first row in the sequence.
 
-    def read_batch(self, index: int) -> TrainingBatch:
-        """Returns the batch with this index in the range.
+    def read_rows(self, first: int, stop: int) -> TrainingBatch:
+        """Returns rows `first` to `stop` (exclusive) in the order in which the range is read.
 
         Raises:
             ValueError: a shard cannot be read, or is not what the manifest says.
         """
-        window, place = divmod(index, self._batches_per_window)
-        if window != self._window_index:
-            self._load_window(window)
-        first = place * self._range.batch_rows
-        rows = self._window_order[first : first + self._range.batch_rows]
-        return {
-            name: column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows)).to_pylist()
-            for name, column in self._window.items()
-        }
+        found = []
+        while first < stop:
+            window, place = divmod(first, self._window_rows)
+            if window != self._window_index:
+                self._load_window(window)
+            rows = self._window_order[place : place + stop - first]
+            found.append(
+                {
+                    name: column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows)).to_pylist()
+                    for name, column in self._window.items()
+                }
+            )
+            first += rows.size
+        return _join_batches(found)
 
     def _load_window(self, index: int) -> None:
         self._window = {}  # Release the old window before reading the next.
-        size = self._batches_per_window * self._range.batch_rows
-        first = self._range.first + index * size
-        stop = min(first + size, self._range.first + self._range.num_rows)
+        first = self._range.first + index * self._window_rows
+        stop = min(first + self._window_rows, self._range.first + self._range.num_rows)
         rows = pa.concat_tables(list(self._read_rows(first, stop)))
         self._window = {
             name: self._to_array(rows[name], name) if is_array else rows[name]
@@ -90,11 +94,12 @@ class RangeReader:
     def _read_rows(self, first: int, stop: int) -> Iterator[pa.Table]:
         """Yields rows `first` to `stop` (exclusive) of the bucket's sequence."""
         while first < stop:
-            start, group = self._find_group(first)
-            rows = group.slice(first - start, stop - first)
+            row = first % int(self._shard_starts[-1])
+            start, group = self._find_group(row)
+            rows = group.slice(row - start, stop - first)
             first += rows.num_rows
             # Keep a row group only if the next window needs the rest of it.
-            self._group = (start, group) if first < start + group.num_rows else None
+            self._group = (start, group) if row + rows.num_rows < start + group.num_rows else None
             yield rows
 
     def _find_group(self, row: int) -> tuple[int, pa.Table]:
@@ -145,3 +150,47 @@ class RangeReader:
                 )
             chunks.append(chunk.flatten().to_numpy().reshape(-1, bucket))
         return np.concatenate(chunks)
+
+
+class BatchReader:
+    """Reads the batches that one stream gets of one bucket, by index; fast if the indexes rise."""
+
+    def __init__(
+        self,
+        folder: str,
+        rows: PieceList,
+        shards: Sequence[Mapping[str, Any]],
+        columns: Mapping[str, bool],
+        batching: Batching,
+        epoch: int,
+    ) -> None:
+        """Reads nothing yet; `rows` are the rows of the stream, the other arguments are those of `RangeReader`."""
+        self._rows = rows
+        self._reader_arguments = (shards, columns, batching, epoch)
+        self._folder = folder
+        self._reader: tuple[RowRange, RangeReader] | None = None
+
+    def read_batch(self, index: int) -> TrainingBatch:
+        """Returns the batch with this index.
+
+        Raises:
+            ValueError: a shard cannot be read, or is not what the manifest says.
+        """
+        first = index * self._rows.batch_rows
+        found = []
+        for piece in self._rows.slice(first, first + self._rows.batch_rows).pieces:
+            if self._reader is None or self._reader[0] != piece.source:
+                self._reader = (piece.source, RangeReader(self._folder, piece.source, *self._reader_arguments))
+            found.append(self._reader[1].read_rows(piece.first, piece.stop))
+        return _join_batches(found)
+
+
+def _join_batches(batches: Sequence[TrainingBatch]) -> TrainingBatch:
+    """Returns the rows of several batches of the same bucket and columns as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    columns = {name: [batch[name] for batch in batches] for name in batches[0]}
+    return {
+        name: np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [value for part in parts for value in part]
+        for name, parts in columns.items()
+    }

@@ -1,5 +1,6 @@
 """The iterator over the batches of one rank, which can be resumed at any batch."""
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -10,14 +11,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.loader.batching import Batching
-from pipelines.loader.epoch_order import ORDER_VERSION, assign_ranges, schedule_batches
-from pipelines.loader.range_reader import RangeReader, TrainingBatch
+from pipelines.loader.epoch_order import (
+    ORDER_VERSION,
+    ORDER_VERSION_DROP_LAST,
+    EpochPart,
+    PieceList,
+    assign_pieces,
+    find_unread_buckets,
+    schedule_batches,
+)
+from pipelines.loader.range_reader import BatchReader, TrainingBatch
 from pipelines.storage import files
 from pipelines.storage.manifest import fingerprint_json, list_differences, read_json
 from pipelines.storage.output_files import MANIFEST, PROVENANCE_COLUMNS, SUCCESS
 
 _SETTINGS_NOT_IN_STATE = ("buckets", "columns", "rank")
 """The shards' own entries in the state tell the buckets apart; columns and ranks do not change the order."""
+
+_SHARING = ("world_size", "streams")
+"""The settings that may change within an epoch."""
 
 
 class ShardBatches:
@@ -26,9 +38,15 @@ class ShardBatches:
     After the last batch of an epoch, the next iteration yields the next epoch. `state_dict()` between two batches
     records how many batches were yielded.
 
+    A state may be loaded with another `world_size` and other `streams`, by any number of ranks: together they yield
+    each row of the epoch that was not yet yielded once. For this, all ranks that saved must have yielded equally many
+    batches (except those that have no more in this epoch), and all new ranks must load the same state. Without
+    `drop_last`, ranks may end an epoch at different steps; then load the state of the rank that is furthest behind.
+
     Attributes:
         epoch: the epoch that the next batch belongs to, from 0.
-        position: the number of batches of that epoch already yielded.
+        position: the number of batches of that epoch already yielded; if the epoch is continued with another
+            `world_size` or other `streams`, since then.
 
     Usage:
         batches = ShardBatches("build/shards", Batching(max_tokens=65536, seed=1))
@@ -56,18 +74,45 @@ class ShardBatches:
         self._shards = _group_shards(folder, manifest, batching.buckets)
         self._columns = _choose_columns(folder, self._shards, set(manifest["settings"]["carried"]), batching.columns)
         num_rows = {bucket: sum(shard["rows"] for shard in shards) for bucket, shards in self._shards.items()}
-        self._streams = assign_ranges(num_rows, batching)
+        self._num_rows = num_rows
+        self._continued_epoch = 0
+        self._earlier: tuple[EpochPart, ...] = ()  # The earlier parts of the continued epoch.
+        self._assigned: tuple[int, tuple[EpochPart, ...], list[list[PieceList]]] | None = None
         self.epoch = 0
         self.position = 0
+        self._assign(0)  # Raises if `drop_last` leaves no batch.
+        unread = find_unread_buckets(num_rows, batching) if batching.drop_last else []
+        if unread:
+            sizes = ", ".join(f"{bucket} ({num_rows[bucket]:,} rows)" for bucket in unread)
+            warnings.warn(
+                f"{folder}: drop_last never reads any row of the buckets {sizes}, because each of the "
+                f"{batching.world_size * batching.streams} streams of all ranks needs a full batch; make batches "
+                "smaller, leave these buckets out, or set drop_last to False",
+                stacklevel=2,
+            )
+
+    def _assign(self, epoch: int) -> list[list[PieceList]]:
+        """Returns what each stream of this rank reads in an epoch, or in the rest of a continued one."""
+        earlier = self._find_earlier(epoch)
+        if self._assigned is None or self._assigned[:2] != (epoch, earlier):
+            self._assigned = epoch, earlier, assign_pieces(self._num_rows, self._batching, epoch, earlier)
+        return self._assigned[2]
+
+    def _find_earlier(self, epoch: int) -> tuple[EpochPart, ...]:
+        return self._earlier if epoch == self._continued_epoch else ()
 
     def __len__(self) -> int:
-        """The number of batches of this rank in one epoch."""
-        return sum(row_range.num_batches for ranges in self._streams for row_range in ranges)
+        """The number of batches of this rank in the current epoch; in a continued one, since then."""
+        return self.count_batches(self.epoch)
+
+    def count_batches(self, epoch: int) -> int:
+        """Returns the number of batches of this rank in an epoch; in a continued one, since then."""
+        return sum(rows.num_batches for of_stream in self._assign(epoch) for rows in of_stream)
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of this rank in one epoch."""
-        return sum(row_range.num_rows for ranges in self._streams for row_range in ranges)
+        """The number of rows of this rank in the current epoch; in a continued one, since then."""
+        return sum(rows.num_rows for of_stream in self._assign(self.epoch) for rows in of_stream)
 
     def __iter__(self) -> Iterator[TrainingBatch]:
         """Yields the rest of the epoch, then goes to the start of the next."""
@@ -83,11 +128,12 @@ class ShardBatches:
         of workers. If `streams` is a multiple of W, each worker decodes only streams of its own; otherwise each worker
         decodes all rows of its rank.
         """
-        schedule = schedule_batches(self._streams, self._batching, epoch)
+        streams = self._assign(epoch)
+        schedule = schedule_batches(streams, self._batching, epoch, len(self._find_earlier(epoch)))
         readers = [
-            RangeReader(self._folder, row_range, self._shards[row_range.bucket], self._columns, self._batching, epoch)
-            for ranges in self._streams
-            for row_range in ranges
+            BatchReader(self._folder, rows, self._shards[rows.bucket], self._columns, self._batching, epoch)
+            for of_stream in streams
+            for rows in of_stream
         ]
         next_batches = np.bincount(schedule[:first], minlength=len(readers))
         for position, index in enumerate(schedule[first:].tolist()):
@@ -96,22 +142,43 @@ class ShardBatches:
             next_batches[index] += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the iterator is, as JSON content. It is valid for all ranks of the same `world_size`."""
-        return {"epoch": self.epoch, "position": self.position, **self._identity}
+        """Returns where the iterator is, as JSON content. It is valid for all ranks; see the class for the rule."""
+        return self.make_state(self.epoch, self.position)
+
+    def make_state(self, epoch: int, position: int) -> dict[str, Any]:
+        """Returns the state after `position` batches of an epoch, as JSON content."""
+        earlier = [asdict(part) for part in self._find_earlier(epoch)]
+        return {"epoch": epoch, "position": position, **self._identity, **({"earlier": earlier} if earlier else {})}
+
+    @property
+    def continuation_number(self) -> int:
+        """A number that differs (with near certainty) between states that continue an epoch differently; 0 for none."""
+        if not self._earlier:
+            return 0
+        content = [self._continued_epoch, *(asdict(part) for part in self._earlier)]
+        return int(fingerprint_json(content)[:15], 16)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to where `state_dict()` was called.
+        """Goes to where `state_dict()` was called, perhaps with another number of ranks or streams.
 
         Raises:
             ValueError: the state was saved with other settings or shards; the message gives both values.
         """
-        changed = list_differences({key: state.get(key) for key in self._identity}, self._identity)
+        saved: dict[str, Any] = {key: state.get(key) for key in self._identity}
+        sharing = {name: saved["settings"][name] for name in _SHARING if name in (saved["settings"] or {})}
+        settings = {**self._identity["settings"], **sharing}
+        changed = list_differences(saved, {**self._identity, "settings": settings})
         if changed:
             raise ValueError(
                 f"{self._folder}: the state was saved with other settings or shards, so its position has no meaning "
                 f"here: {'; '.join(changed)}. Resume with the same settings and shards, or start from the beginning"
             )
-        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        epoch, position = int(state["epoch"]), int(state["position"])
+        earlier = tuple(EpochPart(**part) for part in state.get("earlier", ()))
+        if settings != self._identity["settings"] and position:
+            earlier, position = (*earlier, EpochPart(**sharing, position=position)), 0
+        self.epoch, self.position = epoch, position
+        self._continued_epoch, self._earlier = epoch, earlier
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
@@ -125,7 +192,8 @@ class ShardBatches:
             }
             for bucket, shards in self._shards.items()
         }
-        return {"order": ORDER_VERSION, "settings": settings, "shards": shards}
+        order = ORDER_VERSION_DROP_LAST if self._batching.drop_last else ORDER_VERSION
+        return {"order": order, "settings": settings, "shards": shards}
 
 
 def _group_shards(

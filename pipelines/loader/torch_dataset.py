@@ -44,7 +44,8 @@ class ShardDataset(IterableDataset):
         super().__init__()
         self._batches = batches
         # In shared memory, so that workers which outlive an epoch (persistent_workers) see the next one.
-        self._start = torch.tensor([batches.epoch, batches.position]).share_memory_()
+        start = [batches.epoch, batches.position, batches.continuation_number]
+        self._start = torch.tensor(start).share_memory_()
 
     @property
     def epoch(self) -> int:
@@ -58,26 +59,32 @@ class ShardDataset(IterableDataset):
 
     def __len__(self) -> int:
         """The number of batches that the next iteration yields on this rank."""
-        return max(0, len(self._batches) - int(self._start[1]))
+        return max(0, self._batches.count_batches(self.epoch) - int(self._start[1]))
 
     def __iter__(self) -> Iterator[TrainingBatch]:
         """Yields the rest of the epoch; in a `DataLoader`'s worker, the batches of this worker."""
         worker = get_worker_info()
         index, num_workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        epoch, position = self._start.tolist()
+        epoch, position, continuation = self._start.tolist()
+        if continuation != self._batches.continuation_number:
+            raise RuntimeError(
+                "this worker was started before load_state_dict, which continued the epoch with another world_size or "
+                "other streams; make a new DataLoader after load_state_dict"
+            )
         for batch in self._batches.read(epoch, position + index, num_workers):
             yield {name: _to_tensor(column) for name, column in batch.items()}
 
     # Not named `state_dict`: loaders that find that name ask the workers' copies, each of which knows only its part.
     def state_after(self, num_batches: int) -> dict[str, Any]:
         """Returns the state after the first `num_batches` batches of an iteration over this dataset."""
-        epoch, position = self._start.tolist()
-        return {**self._batches.state_dict(), "epoch": epoch, "position": position + num_batches}
+        epoch, position, _ = self._start.tolist()
+        return self._batches.make_state(epoch, position + num_batches)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next iteration start at a state; see `ShardBatches.load_state_dict`."""
         self._batches.load_state_dict(state)
         self._start[0], self._start[1] = self._batches.epoch, self._batches.position
+        self._start[2] = self._batches.continuation_number
 
 
 def _to_tensor(column: Any) -> Any:
