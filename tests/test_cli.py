@@ -462,6 +462,7 @@ def wait_for(what: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_stopped_leaves_no_process_and_says_what_to_do(number: signal.Signals, tmp_path: Path) -> None:
     command = ["-m", "pipelines.cli", "train", "--config", project_file(tmp_path), "--run.workers", "2"]
@@ -485,6 +486,7 @@ def test_a_closed_standard_input_is_reported(
     assert "no text was given and standard input is closed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_text_and_output_are_the_same_bytes_in_every_locale(tmp_path: Path) -> None:
     folder = byte_tokenizer(tmp_path)
     for locale in ({"LC_ALL": "C.UTF-8"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):

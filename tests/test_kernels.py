@@ -38,6 +38,7 @@ for module in modules:
 """
 
 
+@pytest.mark.slow
 def test_functions_without_reference_counts_return_no_arrays(tmp_path: Path) -> None:
     # Such an array would be freed while it is in use. Return types are only known of kernels that are compiled now.
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}

@@ -173,6 +173,7 @@ def test_importing_the_loader_loads_neither_beam_nor_pydantic() -> None:
         assert not {"apache_beam", "pydantic", "pydantic_settings"} & loaded
 
 
+@pytest.mark.slow
 def test_importing_the_pipelines_loads_nothing_and_leaves_logging_alone() -> None:
     assert not {"apache_beam", "pydantic", "numpy", "pyarrow"} & loaded_by("import pipelines")
     loaded_by(

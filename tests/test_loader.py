@@ -217,6 +217,7 @@ def train_until_killed(folder: str, batching: Batching, log: Path, lives: int) -
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_process_continues_a_killed_one(folder: str, tmp_path: Path) -> None:
     chance = random.Random(1)
     for rank in range(2):

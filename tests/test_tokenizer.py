@@ -46,6 +46,7 @@ def test_decoding_returns_exactly_the_encoded_bytes(pattern: str, text: str) -> 
 BYTE_TOKENIZERS: dict[str, Tokenizer] = {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["apart", "glued"])
 @given(text=st.lists(st.sampled_from([*"abé的</w>_", " ", "\n", "\u3000", "\x85", "</w>"]), max_size=20).map("".join))
 @settings(max_examples=200, deadline=None)
@@ -354,6 +355,7 @@ def test_byte_tokenizers_are_the_same_after_loading(
     assert assert_same_after_loading(tokenizer, tmp_path)["version"] == "1.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalizer", [("none", False), ("NFC", False), ("none", True), ("NFKD", True)])
 @pytest.mark.parametrize("special_ids", ["first", "last"])
 @pytest.mark.parametrize("vocab_order", ["merges", "sorted"])
@@ -383,6 +385,7 @@ def test_char_tokenizers_are_the_same_after_loading(
         assert_same_after_loading(tokenizer, tmp_path / f"{num_merges}-{len(end_of_word)}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["apart", "glued"])
 @given(
     corpus=st.lists(words, max_size=8),
@@ -506,6 +509,7 @@ for ties in ("smaller-pair", "lexicographic", "first-seen", "larger-pair"):
 """
 
 
+@pytest.mark.slow
 def test_two_trainings_write_the_same_bytes(tmp_path: Path) -> None:
     for seed in ("1", "2"):
         command = [sys.executable, "-c", TRAIN_AND_SAVE, str(tmp_path / seed)]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def put(table: WordTable, words: list[bytes], stride: int = 1) -> Int64s:
     return found
 
 
+@pytest.mark.slow
 def test_a_slot_is_laid_out_as_documented() -> None:
     table = reserve_words(make_word_table(), 3, 50)
     short, middle, long = put(table, [b"hug", b"0123456789abcde", b"0123456789abcdef"])
@@ -83,6 +85,7 @@ words = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(
     batches=st.lists(st.lists(words, min_size=1, max_size=12), min_size=1, max_size=4), stride=st.sampled_from([1, 2])
 )

@@ -48,6 +48,7 @@ def test_byte_ids_equal_the_slow_encoder(counts: dict[str, int], word: str) -> N
     assert tokenizer.tokenize(word) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["apart", "glued"])
 @given(counts=word_counts, word=words, end_of_word=st.sampled_from(["</w>", "_", "a"]))
 @settings(max_examples=200, deadline=None)

@@ -202,6 +202,7 @@ def test_hugging_face_refuses_patterns_that_it_would_read_differently(
     assert Tokenizer.load(tmp_path).fingerprint == tokenizer.fingerprint
 
 
+@pytest.mark.slow
 def test_merges_equal_those_of_subword_nmt() -> None:
     learn_bpe = import_peer("subword_nmt.learn_bpe").learn_bpe
     counts = count_words(read_sources(), PreTokenizer("whitespace", keep_gaps=False)).to_pydict()

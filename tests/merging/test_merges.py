@@ -41,6 +41,7 @@ def test_byte_merges_equal_the_slow_trainer(ties: str, words: dict[bytes, int]) 
     assert learn_triples(words, num_merges=30, ties=ties) == slow.learn_merges(words, num_merges=30, ties=ties)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ties", TIES)
 @pytest.mark.parametrize("placement", ["apart", "glued"])
 @given(words=word_tables, end_of_word=st.sampled_from(["</w>", "_", "a"]))

@@ -55,6 +55,7 @@ def test_gpt2_splits_difficult_texts(text: str, words: list[str]) -> None:
     assert PreTokenizer("gpt2").split(text) == words
 
 
+@pytest.mark.slow
 def test_gpt2_splits_every_character_as_hugging_face_does() -> None:
     byte_level = hugging_face_byte_level()
     characters = [chr(c) for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]

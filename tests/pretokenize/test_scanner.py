@@ -31,6 +31,7 @@ def class_representatives(name: str) -> list[str]:
     return [chr(codes[index]) for index in sorted(first)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_all_short_strings_of_classes_are_split_as_by_the_regex(name: str) -> None:
     pre_tokenizer = PreTokenizer(name)
@@ -119,6 +120,7 @@ def test_patterns_outside_the_subset_run_on_the_regex_package(pattern: str) -> N
     assert "".join(pre_tokenizer.split("aé b\u0301c\na")) == "aé b\u0301c\na"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMED if name != "whitespace"])
 def test_hugging_face_splits_alike_with_every_character_in_context(name: str) -> None:
     tokenizers = pytest.importorskip(
@@ -133,6 +135,7 @@ def test_hugging_face_splits_alike_with_every_character_in_context(name: str) ->
         assert pre_tokenizer.split(text) == [word for word, _ in theirs.pre_tokenize_str(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k", "qwen2"])
 def test_tiktoken_splits_alike_with_every_character_in_context(name: str) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="compares with tiktoken: pip install tiktoken")
@@ -157,6 +160,7 @@ def every_character_in_context() -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_the_categories_are_those_of_unicode_16() -> None:
     # The number of letters that tokenizers 0.23 and tiktoken 0.14 know.
     assert load_category("L").sum() == 141_028

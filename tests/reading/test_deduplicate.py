@@ -136,6 +136,7 @@ def test_normalisation_decides_what_is_equal(corpus: Path) -> None:
     assert plain < lower
 
 
+@pytest.mark.slow
 def test_workers_do_not_matter(corpus: Path, tmp_path: Path) -> None:
     for workers in (1, 2):
         find(corpus, tmp_path / str(workers), workers=workers)
@@ -166,6 +167,7 @@ def test_all_parts_together_find_all_duplicates(corpus: Path, tmp_path: Path, nu
     assert places(num_parts) == places(1)
 
 
+@pytest.mark.slow
 def test_a_large_corpus_is_compared_in_many_parts(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +187,7 @@ def test_a_large_corpus_is_compared_in_many_parts(
     assert len(lines) > 3
 
 
+@pytest.mark.slow
 def test_hashes_are_kept_until_their_file_or_the_normalisation_changes(tmp_path: Path) -> None:
     corpus, folder = write_corpus(tmp_path / "corpus"), tmp_path / "found"
 

@@ -162,6 +162,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_job_2_keeps_all_good_rows_and_lists_every_bad_one(tokenizer: Path, tmp_path: Path, workers: int) -> None:
     good, bad = write_bad_corpus(tmp_path / "corpus")
@@ -182,6 +183,7 @@ def test_job_2_keeps_all_good_rows_and_lists_every_bad_one(tokenizer: Path, tmp_
     assert contents(shards) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_job_1_counts_all_good_rows_and_lists_every_bad_one(tokenizer: Path, tmp_path: Path, workers: int) -> None:
     good, bad = write_bad_corpus(tmp_path / "corpus")
@@ -199,6 +201,7 @@ def test_job_1_counts_all_good_rows_and_lists_every_bad_one(tokenizer: Path, tmp
         assert (clean / "trained" / name).read_bytes() == (tmp_path / "trained" / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ["train", "tokenize"])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_exit_codes_tell_a_quarantine_from_a_failure(

@@ -493,6 +493,7 @@ def type_texts(browser: Browser, texts: list[str], allow_special: bool) -> list[
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_typing_gives_the_ids_of_encode(name: str, browser: Browser, tmp_path: Path) -> None:
     tokenizer = TOKENIZERS[name]()
@@ -516,6 +517,7 @@ def test_typing_gives_the_ids_of_encode(name: str, browser: Browser, tmp_path: P
     assert browser.requests == [page.resolve().as_uri()]
 
 
+@pytest.mark.slow
 def test_tokens_are_shown_at_every_key(browser: Browser, page: Path) -> None:
     open_page(browser, page)
     tokenizer = Tokenizer.load(page.parent.parent / "tokenizer")
@@ -544,6 +546,7 @@ def test_tokens_are_shown_at_every_key(browser: Browser, page: Path) -> None:
     assert browser.run(heard).startswith(f"{len(ids)} tokens, ")
 
 
+@pytest.mark.slow
 def test_markup_in_a_text_is_shown_as_text(browser: Browser, page: Path) -> None:
     open_page(browser, page)
     samples = browser.run("document.querySelector('.sample .tokens').textContent")
@@ -551,6 +554,7 @@ def test_markup_in_a_text_is_shown_as_text(browser: Browser, page: Path) -> None
     assert browser.run("document.getElementById('typed').value") == "the dog 训练\n</script><b>&"
 
 
+@pytest.mark.slow
 def test_the_vocabulary_can_be_searched(browser: Browser, page: Path) -> None:
     tokenizer = Tokenizer.load(page.parent.parent / "tokenizer")
     open_page(browser, page)
@@ -583,6 +587,7 @@ def test_the_vocabulary_can_be_searched(browser: Browser, page: Path) -> None:
     assert cells == [str(made), spelled[2], f"{spelled[0]} + {spelled[1]}", "0", tokenizer.token_bytes()[made].hex(" ")]
 
 
+@pytest.mark.slow
 def test_a_character_without_a_symbol_is_reported(browser: Browser, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["low lower"], kind="char", num_merges=2, special_tokens={"eos": "</s>"})
     open_page(browser, write_page(tokenizer, tmp_path, samples=["low"]))
@@ -593,6 +598,7 @@ def test_a_character_without_a_symbol_is_reported(browser: Browser, tmp_path: Pa
     assert browser.complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_pattern_that_only_the_regex_package_supports_is_reported(browser: Browser, tmp_path: Path) -> None:
     tokenizer = Tokenizer.train(["low lower"], pattern=r"(?<=x)\w+|\w", num_merges=2)
@@ -629,6 +635,7 @@ CONTRAST = """(() => {
 FIRST_LINE = "getComputedStyle(document.querySelector('.chart svg path[style*=series-0]')).stroke"
 
 
+@pytest.mark.slow
 def test_both_themes_have_enough_contrast(browser: Browser, page: Path) -> None:
     open_page(browser, page)
     grounds = []
@@ -642,6 +649,7 @@ def test_both_themes_have_enough_contrast(browser: Browser, page: Path) -> None:
     assert grounds[0] != grounds[1]
 
 
+@pytest.mark.slow
 def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
     open_page(browser, page)
     browser.show(width=360, height=740)
@@ -650,6 +658,7 @@ def test_the_page_fits_a_phone(browser: Browser, page: Path) -> None:
     assert browser.run("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.slow
 def test_every_control_can_be_reached_by_keyboard(browser: Browser, page: Path) -> None:
     open_page(browser, page)
     browser.show(width=1200, height=900)
@@ -665,6 +674,7 @@ def test_every_control_can_be_reached_by_keyboard(browser: Browser, page: Path) 
     assert {outline for name, outline in reached if name != "BODY"} == {"solid"}
 
 
+@pytest.mark.slow
 def test_print_leaves_out_what_only_a_screen_can_use(browser: Browser, page: Path) -> None:
     open_page(browser, page)
     browser.call(

@@ -24,6 +24,8 @@ from cluster import STARTERS, Cluster, Unavailable, flink_task_managers, start_f
 from pipelines.cli import main
 from pipelines.running.runners import check_paths
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-c", "from pipelines.cli import main; main()"]
 """`tokenmill`, of this environment."""
 

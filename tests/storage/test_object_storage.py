@@ -28,6 +28,8 @@ from pipelines.storage.beam_files import BeamFiles
 from pipelines.storage.manifest import read_json
 from pipelines.storage.tokenizer_files import read_tokenizer
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("boto3", reason="needs the extra aws")
 
 KILLS = int(os.environ.get("TOKENMILL_TEST_KILLS", "2"))

@@ -181,6 +181,7 @@ def test_without_positives_and_negatives_the_knee_decides(tmp_path: Path) -> Non
 # Every size equals a training run of its own.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -49,6 +49,7 @@ def test_the_longest_length_that_is_allowed_stays_a_bucket() -> None:
     assert use_chosen_buckets(settings, {"bucket_lengths": [8, 16]}).bucket_lengths == (8, 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_overflow", ["split", "truncate", "drop"])
 def test_buckets_are_chosen_for_the_rows_that_are_written(
     corpus: Path, tokenizer: Path, tmp_path: Path, on_overflow: str

@@ -73,6 +73,7 @@ def run_and_wait(settings: Project) -> None:
         tokenize_corpus(settings)
 
 
+@pytest.mark.slow
 def test_a_second_run_stops_while_the_first_lives_and_takes_over_when_it_is_dead(
     corpus: Path, tokenizer: Path, tmp_path: Path, clean: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_run_that_lost_its_lock_does_not_finish(
     assert {"_SUCCESS", "_manifest.json"}.isdisjoint(contents(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_an_object_store_gives_the_same_shards_and_the_same_lock(
     corpus: Path, tokenizer: Path, tmp_path: Path, clean: Callable[[Path], Path]
 ) -> None:

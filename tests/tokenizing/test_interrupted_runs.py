@@ -84,6 +84,7 @@ def steps(tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return corpus, folder / "first", folder / "second", folder / "fresh"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False], ids=["first run", "run on changed sources"])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_run_killed_in_any_phase_can_be_continued(
@@ -188,6 +189,7 @@ def start(tmp_path: Path) -> Iterator[Callable[[Project], Driver]]:
         driver.end()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes of a session in /proc")
 @pytest.mark.parametrize("moment", ["_plan.json", "_temporary/*/*.parquet", "_tasks/*.json"])
 def test_continuing_a_killed_command_gives_the_same_bytes(
@@ -217,6 +219,7 @@ def test_continuing_a_killed_command_gives_the_same_bytes(
     assert not list(output.rglob("_temporary"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the processes of a session in /proc")
 def test_a_worker_that_is_killed_ends_the_run_with_a_message(
     small_tasks: Path, tokenizer: Path, tmp_path: Path, unbroken: dict[str, bytes], start: Callable[[Project], Driver]

@@ -47,6 +47,7 @@ def by_segment(row: Row) -> list[Row]:
     return [{"ids": ids, **{name: row[name][n] for name in names}} for n, ids in enumerate(segments)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"on_overflow": "truncate"}, {"overlap": 5}], ids=str)
 def test_packed_rows_hold_the_segments_of_padded_rows(
     corpus: Path, tokenizer: Path, tmp_path: Path, options: dict[str, Any]
@@ -77,6 +78,7 @@ def test_packed_rows_are_as_long_as_the_longest_bucket_or_as_set(corpus: Path, t
     assert "bucket_lengths" not in by_length["settings"]["shards"]
 
 
+@pytest.mark.slow
 def test_packed_rows_are_the_same_with_any_number_of_workers(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     for workers in (1, 2):
         run(corpus, tokenizer, tmp_path / str(workers), workers=workers, layout="packed", row_length=ROW_LENGTH)

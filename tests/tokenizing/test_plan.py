@@ -68,6 +68,7 @@ def test_a_rerun_does_nothing_whatever_the_times_are(corpus: Path, tokenizer: Pa
     assert times(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_only_tasks_of_the_changed_file_are_repeated(
     corpus: Path, tokenizer: Path, tmp_path: Path, clean: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +113,7 @@ def test_changes_are_refused_by_default_and_nothing_is_written(
     assert contents(output) == before
 
 
+@pytest.mark.slow
 def test_rows_of_a_removed_file_are_deleted_or_kept(
     corpus: Path, tokenizer: Path, tmp_path: Path, clean: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,6 +162,7 @@ def test_the_only_file_may_become_empty(tokenizer: Path, tmp_path: Path) -> None
     assert not list(output.glob("bucket=*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fingerprint", ["whole", "sampled"])
 def test_a_changed_byte_in_a_large_file_is_found_by_the_whole_fingerprint_only(
     tokenizer: Path, tmp_path: Path, fingerprint: Any
@@ -204,6 +207,7 @@ def test_damaged_entries_are_named_and_their_tasks_repeated(
     assert contents(output) == before
 
 
+@pytest.mark.slow
 def test_entries_of_another_tokenizer_are_not_trusted(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     """Such entries are left by a run that was killed while it deleted an older output."""
     output = tmp_path / "out"

@@ -37,6 +37,7 @@ def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path / "corpus", row_group_size=4)
 
 
+@pytest.mark.slow
 def test_a_dry_run_predicts_the_run_and_writes_nothing(
     corpus: Path, tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def test_shuffling_changes_only_the_order_of_rows(corpus: Path, tokenizer: Path,
         assert sum(map(len, groups)) == len(set.union(*groups))
 
 
+@pytest.mark.slow
 def test_shuffling_does_not_depend_on_workers_or_the_order_of_files(
     corpus: Path, tokenizer: Path, tmp_path: Path
 ) -> None:

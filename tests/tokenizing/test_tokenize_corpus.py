@@ -99,6 +99,7 @@ def finished(corpus: Path, tokenizer: Path) -> Path:
     return output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -153,6 +154,7 @@ def test_the_end_token_pads_if_there_is_no_pad_token(corpus: Path, tmp_path: Pat
         assert end not in row["input_ids"][: size - 1]
 
 
+@pytest.mark.slow
 def test_columns_and_their_types(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path, {"labels": True, "carry": ["lang", "id"]}))
     expected = [
@@ -282,6 +284,7 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", SETTINGS, ids=str)
 def test_every_setting_has_an_effect(
     corpus: Path, tokenizer: Path, tmp_path: Path, finished: Path, changed: dict[str, Any]
@@ -523,6 +526,7 @@ def test_one_large_document_among_short_ones(tokenizer: Path, tmp_path: Path) ->
     assert [row["source_row"] for row in rows_in(tmp_path / "out") if row["bucket"] == 8] == [0, 2]
 
 
+@pytest.mark.slow
 def test_many_documents_of_one_letter(tokenizer: Path, tmp_path: Path) -> None:
     letters = [chr(ord("a") + number % 26) for number in range(20_000)]
     path = write_file(tmp_path / "a.parquet", letters, row_group_size=20_000)
@@ -536,6 +540,7 @@ def test_many_documents_of_one_letter(tokenizer: Path, tmp_path: Path) -> None:
     assert manifest["buckets"] == {"8": {"shards": 1, "rows": 20_000, "tokens": 40_000, "padding_share": 0.75}}
 
 
+@pytest.mark.slow
 def test_ids_above_65535_are_kept(tmp_path: Path) -> None:
     chance = random.Random(1)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=12)) for _ in range(14_000)]
@@ -571,6 +576,7 @@ def test_progress_is_shown_and_changes_nothing(
     assert contents(tmp_path) == contents(finished)
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes_as_one(corpus: Path, tokenizer: Path, tmp_path: Path, finished: Path) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path, run={"workers": 2}))
     assert contents(tmp_path) == contents(finished)
@@ -599,6 +605,7 @@ def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -627,6 +634,7 @@ def test_only_the_task_with_a_missing_or_damaged_file_is_repeated(
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
@@ -654,6 +662,7 @@ def test_a_missing_or_damaged_file_about_the_output_is_written_again(
     assert manifest == read_json(f"{finished}/_manifest.json")
 
 
+@pytest.mark.slow
 def test_leftovers_of_a_failed_run_are_deleted(tokenizer: Path, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     write_file(corpus / "a.parquet", [b"one", b"two", b"bad \xff", b"three"], row_group_size=1)
@@ -672,6 +681,7 @@ def test_leftovers_of_a_failed_run_are_deleted(tokenizer: Path, tmp_path: Path) 
     assert not list((tmp_path / "out").rglob("_temporary"))
 
 
+@pytest.mark.slow
 def test_new_files_become_new_tasks_and_old_shards_stay(tokenizer: Path, tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus")
     tokenize_corpus(project(corpus, tokenizer, tmp_path / "out"))
@@ -734,6 +744,7 @@ def test_changed_or_removed_files_are_refused(tokenizer: Path, tmp_path: Path) -
     assert contents(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_what_the_job_wrote_and_nothing_else(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     tokenize_corpus(project(corpus, tokenizer, tmp_path / "out", {"bucket_lengths": [4, 8, 50]}))
     (tmp_path / "out" / "README.md").write_text("mine")

@@ -50,6 +50,7 @@ def occurrences(output: Path, source: Path) -> Counter[int]:
     return Counter(row["source_row"] for row in starts if Path(row["source_file"]).parent == source)
 
 
+@pytest.mark.slow
 def test_documents_occur_as_often_as_the_weights_of_their_sources_say(
     two_sources: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -72,6 +73,7 @@ def test_documents_occur_as_often_as_the_weights_of_their_sources_say(
     assert not [name for name in counts if str(two_sources) in name]
 
 
+@pytest.mark.slow
 def test_text_counts_as_often_as_it_occurs(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
     once = run(two_sources / "a", tokenizer, tmp_path / "once", bucket_lengths=[ROW_LENGTH])
     twice = run([str(two_sources / "a")], tokenizer, tmp_path / "twice", weights=(2,), bucket_lengths=[ROW_LENGTH])
@@ -81,6 +83,7 @@ def test_text_counts_as_often_as_it_occurs(two_sources: Path, tokenizer: Path, t
     assert rows[::2] == rows[1::2] == sorted(rows_in(tmp_path / "once"), key=place)
 
 
+@pytest.mark.slow
 def test_weights_do_not_depend_on_workers_or_the_order_of_files_but_on_the_seed(
     two_sources: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -111,12 +114,14 @@ def test_copies_are_shuffled_apart(two_sources: Path, tokenizer: Path, tmp_path:
     assert sum(one == next_ for one, next_ in pairwise(places)) < 10
 
 
+@pytest.mark.slow
 def test_buckets_are_chosen_for_weighted_documents(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
     sources = [str(two_sources / "a"), str(two_sources / "b")]
     manifest = run(sources, tokenizer, tmp_path, weights=(0.1, 3), buckets=CHOICE)
     assert manifest["bucket_choice"] == chosen_for([row["length"] for row in rows_in(tmp_path)], CHOICE)
 
 
+@pytest.mark.slow
 def test_a_changed_weight_is_refused(two_sources: Path, tokenizer: Path, tmp_path: Path) -> None:
     run([str(two_sources / "a")], tokenizer, tmp_path, weights=(2,))
     with pytest.raises(ValueError, match=r"a\.parquet\.weight: 2\.0 before, 3\.0 now"):

@@ -239,6 +239,7 @@ def test_ties_by_first_seen_follow_the_order_of_word_counts(corpus: Path, tmp_pa
     assert unlike[:100] != expected[:100]
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes_as_one(corpus: Path, tmp_path: Path, trained: Path) -> None:
     train_tokenizer(project(corpus, tmp_path / "out", run={"workers": 2}))
     assert contents(tmp_path / "out") == contents(trained)
@@ -300,6 +301,7 @@ CHAR_SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changed"),
     [*(("byte", changed) for changed in BYTE_SETTINGS), *(("char", changed) for changed in CHAR_SETTINGS)],
@@ -509,6 +511,7 @@ def test_a_new_file_of_the_corpus_is_refused(tmp_path: Path) -> None:
         train_tokenizer(project(corpus, tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_what_the_job_wrote_and_nothing_else(corpus: Path, tmp_path: Path) -> None:
     train_tokenizer(project(corpus, tmp_path / "out", train={"num_partitions": 5}))
     (tmp_path / "out" / "README.md").write_text("mine")
@@ -741,6 +744,7 @@ def test_min_count_above_every_count_is_an_error(corpus: Path, tmp_path: Path) -
         train_tokenizer(project(corpus, tmp_path, train={"min_count": 10**6}))
 
 
+@pytest.mark.slow
 def test_invalid_utf8_is_named_by_file_and_row(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", "a.parquet")
     texts = pa.array([b"good", b"good", b"bad \xff\xfe"], pa.binary())
