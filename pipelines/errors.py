@@ -9,7 +9,7 @@
         OutputLockedError        another run is working on the same output folder
         LockLostError            another run took over this run's output folder
     Exception                    caught inside `pipelines`, never raised to the user
-        DamagedFileError         a compressed file is damaged; becomes a bad row or a BadInputError
+        UnreadableContentError   the rest of a file cannot be read; becomes a bad row or a BadInputError
         CheckSkippedError        a check cannot be made; becomes a skipped `Check`
 
 Besides these, a wrong setting is a plain `ValueError`, and a failing file system raises `OSError`.
@@ -59,8 +59,21 @@ class LockLostError(RuntimeError):
     """Another run took this run for dead and is now working on its output folder."""
 
 
-class DamagedFileError(Exception):
-    """The bytes of a compressed file are damaged or truncated; the message is Arrow's."""
+class UnreadableContentError(Exception):
+    """The rest of a file's content cannot be read; the message says why.
+
+    Attributes:
+        remedy: what the user can do if the bytes are whole but beyond a limit of the reader; empty if they are damaged.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        """Makes the error; see the attributes."""
+        super().__init__(message)
+        self.remedy = remedy
+
+    def describe(self, after: str = "") -> str:
+        """Returns what is wrong with the file; `after` says what could be read before, such as ` after 2 lines`."""
+        return f"{self}{after and ','}{after}" if self.remedy else f"the file is damaged or truncated{after}: {self}"
 
 
 class CheckSkippedError(Exception):

@@ -41,7 +41,7 @@ class Corpus(Section):
     on_bad_json: OnBad = Field("fail", description="a line that is not JSON, or lacks the text or a carried key")
     on_wrong_type: OnBad = Field("fail", description="a column or JSON value that should be text and is not")
     on_unreadable: OnBad = Field(
-        "fail", description="a file or row group that is damaged, truncated, or in another format"
+        "fail", description="a file or row group that is damaged, truncated, encrypted, or in another format"
     )
     max_document_bytes: int | None = Field(
         None, gt=0, description="the longest document that is not too long, in bytes of UTF-8"

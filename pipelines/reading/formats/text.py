@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pipelines.errors import DamagedFileError
+from pipelines.errors import UnreadableContentError
 from pipelines.reading.formats.bad_rows import MAX_VALUE_BYTES, BadRows, describe_too_long
 from pipelines.reading.formats.compressed import read_blocks, read_lines
 from pipelines.reading.formats.raw_rows import FileSlice, RawRow, RawRows, make_batches
@@ -34,10 +34,10 @@ def _read_whole_file(file_slice: FileSlice, corpus: Corpus) -> Iterator[RawRow |
             size += len(block)
             if limit is None or size <= limit or not held:
                 held.append(block)
-    except DamagedFileError as error:
+    except UnreadableContentError as error:
         start = b"".join(held)[:MAX_VALUE_BYTES]
-        detail = f"the file is damaged or truncated: {error}"
-        yield BadRows(file_slice.path, 0, 1, "unreadable", detail, start, file_slice.path)
+        path = file_slice.path
+        yield BadRows(path, 0, 1, "unreadable", error.describe(), start, where=path, remedy=error.remedy)
         return
     if limit is not None and size > limit:
         yield describe_too_long(file_slice.path, 0, size, held[0], corpus)
