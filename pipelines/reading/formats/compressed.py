@@ -18,7 +18,7 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 """Suffix of a file's name -> name of the compression."""
 
 _BLOCK_BYTES = 1 << 20
-_PIECE_BYTES = 1 << 13
+_DECODER_INPUT_BYTES = 1 << 13
 """How much a decoder takes at once. It returns all the content of that: zstd at most 32,768 times as much (256 MiB)."""
 
 _MAX_ZSTD_WINDOW_BYTES = 1 << 31
@@ -86,14 +86,14 @@ def read_blocks(file_slice: FileSlice) -> Iterator[bytes]:
     """
     check_not_truncated(file_slice.path, file_slice.num_bytes)
     is_first = True
-    for block in _read_content(file_slice.path):
+    for block in _read_decompressed(file_slice.path):
         if is_first:
             _refuse_other_encodings(block)
         is_first = False
         yield block
 
 
-def _read_content(path: str) -> Iterator[bytes]:
+def _read_decompressed(path: str) -> Iterator[bytes]:
     compression = find_compression(path)
     if compression is None:
         with files.open_raw(path) as file:
@@ -127,14 +127,14 @@ def _decompress(path: str, compression: str, single_bytes_from: int | None = Non
     make_decoder = _DECODERS[compression]
     decoder: _Decoder | None = None
     num_members = 0
-    for offset, piece in _read_pieces(path, single_bytes_from):
+    for offset, piece in _read_compressed(path, single_bytes_from):
         while piece:
             if decoder is None:
                 piece = piece.lstrip(b"\0") if num_members else piece
                 if not piece:
                     break
                 decoder = make_decoder()
-            if content := _decode(decoder, piece, compression, num_members):
+            if content := _decode_piece(decoder, piece, compression, num_members):
                 yield offset, content
             piece = b""
             if decoder.eof:
@@ -144,13 +144,13 @@ def _decompress(path: str, compression: str, single_bytes_from: int | None = Non
         raise UnreadableContentError(f"Truncated {compression} data")
 
 
-def _read_pieces(path: str, single_bytes_from: int | None) -> Iterator[tuple[int, bytes]]:
+def _read_compressed(path: str, single_bytes_from: int | None) -> Iterator[tuple[int, bytes]]:
     """Yields the bytes of a file in pieces, with their offsets, and single bytes from an offset on."""
     offset = 0
     with files.open_raw(path) as file:
         while block := file.read(_BLOCK_BYTES):
-            for start in range(0, len(block), _PIECE_BYTES):
-                piece = block[start : start + _PIECE_BYTES]
+            for start in range(0, len(block), _DECODER_INPUT_BYTES):
+                piece = block[start : start + _DECODER_INPUT_BYTES]
                 if single_bytes_from is not None and offset + start >= single_bytes_from:
                     yield from ((offset + start + at, piece[at : at + 1]) for at in range(len(piece)))
                 else:
@@ -170,7 +170,7 @@ class _Decoder(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def _decode(decoder: _Decoder, piece: bytes, compression: str, num_members: int) -> bytes:
+def _decode_piece(decoder: _Decoder, piece: bytes, compression: str, num_members: int) -> bytes:
     """Returns the content of the next piece of a member; `num_members` came before it."""
     try:
         return decoder.decompress(piece)
