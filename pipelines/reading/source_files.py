@@ -232,6 +232,8 @@ def _inspect(metadata: StoredFile, corpus: Corpus, with_fingerprint: bool) -> So
 def find_carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Schema:
     """Returns the types of the columns to carry along, as the first readable file has them; strings without Parquet.
 
+    A column without any value has the type null in some files. Its type is then that of the first file that has one.
+
     Raises:
         ValueError: a column is missing or duplicated in one of the Parquet files.
     """
@@ -241,4 +243,10 @@ def find_carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> 
     readable = [source for source in sources if source.is_readable]
     if not readable or readable[0].schema is None:
         return pa.schema([(name, pa.string()) for name in carry])
-    return pa.schema([readable[0].schema.field(name) for name in carry])
+    schemas = [source.schema for source in readable if source.schema is not None]
+    return pa.schema([_find_first_typed([schema.field(name) for schema in schemas]) for name in carry])
+
+
+def _find_first_typed(fields: Sequence[pa.Field]) -> pa.Field:
+    """Returns the first field that is not of the type null, or else the first one."""
+    return next((field for field in fields if not pa.types.is_null(field.type)), fields[0])
