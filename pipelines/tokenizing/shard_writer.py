@@ -18,9 +18,14 @@ from pipelines.tokenizing.token_counts import add_counts
 _PAGE_IDS = 1 << 18  # Arrow's pages have 1 MiB; masks, before compression, as many values.
 _BATCH_IDS = 1024  # Values that Arrow writes at once.
 
+_MAX_CARRIED_BYTES = 128 << 20
+"""How many bytes of carried values wait for their row group, about; with more, the row group ends early."""
+
 
 class ShardWriter:
     """Writes rows to one Parquet file; holds at most one row group of unpadded rows in memory.
+
+    A row group ends when it has as many rows as the settings ask for, or holds long carried values.
 
     Attributes:
         path: the file.
@@ -36,6 +41,7 @@ class ShardWriter:
         self._rows_per_group = max(1, row_format.settings.row_group_bytes // (4 * bucket))
         self._waiting: list[pa.Table] = []
         self._num_waiting = 0
+        self._carried_waiting = 0  # In bytes.
         self._file = _HashingFile(files.create_raw(path))
         # Columns with a value for each token are written without dictionary and statistics, which their readers do not
         # use: measured, that is smaller and a third faster than Arrow's own choice. (Byte-stream split is better still,
@@ -65,8 +71,11 @@ class ShardWriter:
         """Takes unpadded rows: the column `ids`, and every other column that is not made from `ids`."""
         self._waiting.append(rows)
         self._num_waiting += rows.num_rows
+        self._carried_waiting += self._count_carried_bytes(rows)
         while self._num_waiting >= self._rows_per_group:
             self._write_group(self._rows_per_group)
+        if self._carried_waiting > _MAX_CARRIED_BYTES:
+            self._write_group(self._num_waiting)
 
     def close(self) -> None:
         """Writes the waiting rows and closes the file."""
@@ -83,6 +92,7 @@ class ShardWriter:
         waiting = pa.concat_tables(self._waiting)
         rows, rest = waiting.slice(0, num_rows), waiting.slice(num_rows)
         self._waiting, self._num_waiting = [rest], rest.num_rows
+        self._carried_waiting = self._count_carried_bytes(rest)
         columns = self._format.copy_unpadded(rows)
         # Pad slice by slice and release each slice, so that unpadded and padded rows are not both in memory as a whole;
         # and hand Arrow's writer short chunks, since it needs memory for two copies of a chunk.
@@ -98,6 +108,10 @@ class ShardWriter:
         self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
         self.num_rows += num_rows
         self.num_tokens += pc.sum(columns["length"]).as_py()
+
+    def _count_carried_bytes(self, rows: pa.Table) -> int:
+        names = self._format.carried.names
+        return int(rows.select(names).nbytes) if names else 0
 
     def _slice_at_batches(self, rows: pa.Table) -> Iterator[pa.Table]:
         """Splits rows into slices of about one page, which Arrow writes to the same bytes as all rows at once.

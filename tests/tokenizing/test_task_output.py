@@ -62,3 +62,20 @@ def test_a_failed_task_leaves_no_files(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="in the block"):
         fail_within()
     assert contents(tmp_path) == {}
+
+
+def test_long_carried_values_end_a_row_group_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.tokenizing.shard_writer._MAX_CARRIED_BYTES", 10_000)
+    carried = pa.schema([("page", pa.string())])
+    settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,), carry=("page",), row_group_bytes=160)
+    pages = ["x"] * 15 + [f"{number:04000}" for number in range(20)] + ["y"] * 12
+    rows = pa.table({"ids": pa.array([[number] for number in range(47)], pa.large_list(pa.int32())), "page": pages})
+    with TaskOutput(str(tmp_path), "00000", RowFormat(settings, carried, 0)) as output:
+        for row in range(47):
+            output.add(4, rows.slice(row, 1))
+        output.finish(Counter(), "key")
+    file = pq.ParquetFile(next(tmp_path.glob("bucket=*/*.parquet")))
+    assert file.read()["page"].to_pylist() == pages
+    groups = [file.read_row_group(group, ["page"]) for group in range(file.num_row_groups)]
+    assert [group.num_rows for group in groups] == [10, 8, 3, 3, 3, 3, 3, 10, 4]
+    assert max(group.nbytes for group in groups) < 13_000
