@@ -11,6 +11,7 @@ from bpe_core.hashing import FNV1A_START, hash_fnv1a
 from bpe_core.kernels import Int64s, UInt8s, device_function, flatten_bytes, kernel
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, repair_surrogates
 from bpe_core.word_table import (
+    NUM_POOL_BYTES,
     NUM_WORDS,
     WordKeys,
     WordTable,
@@ -65,6 +66,11 @@ class WordCounter:
     def __len__(self) -> int:
         """Returns how many distinct words have been counted since the last `take`."""
         return int(self._table.sizes[NUM_WORDS])
+
+    @property
+    def num_bytes(self) -> int:
+        """The memory of the distinct words since the last `take`, in bytes: that of their slots and of long words."""
+        return 32 * len(self) + int(self._table.sizes[NUM_POOL_BYTES])
 
     def take(self) -> pa.Table:
         """Returns the word counts so far, and starts again with none."""

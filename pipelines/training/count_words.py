@@ -29,6 +29,9 @@ _MAX_WORDS_HELD = 1 << 18
 Four times as many would take 50 MB more in each worker, and pass on a sixth less of a task of 64 MiB.
 """
 
+_MAX_WORD_BYTES_HELD = 256 << 20
+"""How many bytes of words a worker holds before it passes their counts on; an Arrow array holds less than 2 GiB."""
+
 _MIN_BYTES_TO_SUM = 1 << 20
 
 TOTALS = -1
@@ -79,7 +82,7 @@ class _CountTaskWords(beam.DoFn):
             documents = read_task(task, self._corpus, totals, quarantine=quarantine)
             for batch in repeat_by_weight(duplicates.drop_from(documents, totals), self._corpus, totals):
                 counter.add(batch.texts)
-                if len(counter) > _MAX_WORDS_HELD:
+                if len(counter) > _MAX_WORDS_HELD or counter.num_bytes > _MAX_WORD_BYTES_HELD:
                     yield from self._take_partitions(counter)
         if quarantine.has_file:
             # The name depends only on the task, so a second attempt replaces the file of the first.

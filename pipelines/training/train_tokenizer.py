@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from bpe_core.encoding.model import extend_model
 from bpe_core.merging.merges import Merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
@@ -28,6 +31,9 @@ from pipelines.training.identity import (
     describe_training_settings,
 )
 from pipelines.training.word_counts import read_word_counts
+
+_MIN_WORDS_TO_WARN = 100_000
+"""A small corpus gets no warning that most of its words are different."""
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
@@ -82,6 +88,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
         raise ValueError(
             f"nothing to train on: {train.counts_folder} holds no word that occurs at least {train.min_count} times"
         )
+    _warn_about_different_words(word_counts)
     merges = learn_with_checkpoints(job, start, word_counts, identity=fingerprint_json(identity))
     tokenizer = _make_tokenizer(merges, start, job.tokenizer, pre_tokenizer)
     lock.check()
@@ -100,6 +107,17 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     write_json(files.join(train.output, MANIFEST), manifest)
     files.delete(files.join(train.output, TEMPORARY_FOLDER))
     return tokenizer
+
+
+def _warn_about_different_words(word_counts: pa.Table) -> None:
+    """Warns if most words occur only once: counting has not made the text shorter, and merging needs memory for all."""
+    num_words = pc.sum(word_counts["count"]).as_py()
+    if word_counts.num_rows >= max(_MIN_WORDS_TO_WARN, num_words / 2):
+        console.print(
+            f"{word_counts.num_rows:,} of {num_words:,} words are different, so merging needs memory for nearly all of "
+            "the text. If the text has no spaces, set tokenizer.pattern to split it; or set train.min_count, or train "
+            "on a part of the corpus"
+        )
 
 
 def _make_tokenizer(

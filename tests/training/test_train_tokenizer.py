@@ -15,7 +15,7 @@ import pytest
 
 from bpe_core.merging.merges import learn_merges
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
-from bpe_core.pretokenize.word_counting import count_words
+from bpe_core.pretokenize.word_counting import WordCounter, count_words
 from bpe_core.tokenizer import Tokenizer
 from pipelines.errors import BadInputError, LockLostError, OutputLockedError
 from pipelines.settings.corpus import Corpus
@@ -420,6 +420,43 @@ def test_a_worker_that_holds_too_many_words_passes_them_on(
     monkeypatch.setattr("pipelines.training.count_words._MAX_WORDS_HELD", 5)
     train_tokenizer(project(corpus, tmp_path / "out"))
     assert contents(tmp_path / "out") == contents(trained)
+
+
+def test_a_worker_that_holds_long_words_passes_them_on(
+    corpus: Path, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+    take = WordCounter.take
+
+    def watch(counter: WordCounter) -> pa.Table:
+        held.append(counter.num_bytes)
+        table = take(counter)
+        assert sum(map(len, table["word"].to_pylist())) <= held[-1]
+        return table
+
+    monkeypatch.setattr(WordCounter, "take", watch)
+    train_tokenizer(project(corpus, tmp_path / "usual"))
+    usual = len(held)
+    monkeypatch.setattr("pipelines.training.count_words._MAX_WORD_BYTES_HELD", 5)
+    train_tokenizer(project(corpus, tmp_path / "out"))
+    assert len(held) > 2 * usual
+    assert contents(tmp_path / "out") == contents(tmp_path / "usual") == contents(trained)
+
+
+def test_a_warning_says_that_almost_every_word_is_different(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job, "_MIN_WORDS_TO_WARN", 200)
+    chance = random.Random(3)
+    proteins = ["".join(chance.choices("ACDEFGHIKLMNPQRSTVWY", k=400)) for _ in range(200)]
+    pq.write_table(pa.table({"text": proteins}), tmp_path / "a.parquet")
+    train_tokenizer(project(tmp_path / "a.parquet", tmp_path / "out"))
+    warned = capsys.readouterr().err
+    assert "200 of 200 words are different" in warned
+    assert warned.index("words are different") < warned.index("merging 200 different words")
+    pq.write_table(pa.table({"text": [text for text in proteins for _ in range(3)]}), tmp_path / "b.parquet")
+    train_tokenizer(project(tmp_path / "b.parquet", tmp_path / "repeated"))
+    assert "words are different" not in capsys.readouterr().err
 
 
 # Running again on the same output.
