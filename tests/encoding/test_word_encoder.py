@@ -10,6 +10,7 @@ import pytest
 import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resources import measure_growth
 
 from bpe_core import Merges, PreTokenizer, Tokenizer, count_words, learn_merges
 from bpe_core.encoding import word_encoder
@@ -138,3 +139,11 @@ def test_a_batch_may_have_as_many_ids_as_bytes() -> None:
     texts = [letters[:1000].decode(), letters[1000:].decode(), ""]
     ids = tokenizer.encode_batch(pa.array(texts)).to_pylist()
     assert [bytes(of_text).decode() for of_text in ids] == texts
+
+
+@pytest.mark.parametrize("letters", ["=", "k", "abcdefghijklmnopqrstuvwxyz"])
+def test_the_time_to_encode_one_word_is_linear_in_its_length(letters: str) -> None:
+    text = "".join(random.Random(3).choices(letters, k=200_000))
+    tokenizer = Tokenizer.train([text[:20_000]], num_merges=300)
+    # If it were quadratic, eight times as much text would take 64 times as long.
+    assert measure_growth(lambda size: tokenizer.encode(text[:size]), 25_000) < 24

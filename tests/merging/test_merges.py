@@ -1,5 +1,6 @@
 """The compiled merge loop equals a slow, obvious trainer; and cases that other implementations got wrong."""
 
+import time
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from resources import measure_growth, measure_peak_memory
 
 from bpe_core.merging.alphabet import GPT2_BYTE_ORDER, spell_in_bytes, word_counts_to_arrays
 from bpe_core.merging.loop import MergeLoop, Progress
@@ -289,3 +291,87 @@ def test_counts_whose_sum_exceeds_64_bits_are_refused() -> None:
     assert (held[:], held.counts.tolist()) == ([(b"a", b"b")], [2**61])
     with pytest.raises(ValueError, match="more than 64 bits can count; divide all counts by one number"):
         learn_merges({"aab": 2**62, "aac": 2**62}, num_merges=1)
+
+
+@pytest.mark.parametrize("placement", ["apart", "glued"])
+@given(
+    words=st.dictionaries(st.text("ab#", min_size=1, max_size=9).map(str.encode), st.integers(1, 4), max_size=8),
+    ties=st.sampled_from(TIES),
+    min_frequency=st.integers(1, 3),
+    end_of_word=st.sampled_from(["</w>", "#"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_with_a_marker_and_a_longest_token_every_count_is_that_of_a_recount(
+    placement: str, words: dict[bytes, int], min_frequency: int, **rules: Any
+) -> None:
+    rules |= {"kind": "char", "end_of_word_placement": placement, "max_token_length": 3, "num_merges": 40}
+    merges = learn_triples(words, min_frequency=min_frequency, **rules)
+    assert merges == slow.learn_merges(words, min_frequency=min_frequency, **rules)
+    assert all(count >= min_frequency for _, _, count in merges)
+
+
+@pytest.mark.parametrize("kind", ["byte", "char"])
+@pytest.mark.parametrize("ties", TIES)
+def test_runs_of_every_length_are_counted_and_merged_as_by_the_slow_trainer(kind: str, ties: str) -> None:
+    words = {b"z" * size: 10 - size for size in range(2, 10)}
+    rules: dict[str, Any] = {"kind": kind, "ties": ties, "num_merges": 20}
+    assert learn_triples(words, **rules) == slow.learn_merges(words, **rules)
+    assert learn_triples(words, **rules)[0] == (b"z", b"z", sum((size - 1) * (10 - size) for size in range(2, 10)))
+
+
+LETTERS = "".join(np.random.default_rng(1).choice(list("ACGT"), 1_000_000))
+"""A text without spaces."""
+
+LINEAR = 24
+"""Eight times as much work may take this many times as long; if it were quadratic, it would take 64 times as long."""
+
+
+def test_one_word_of_a_million_letters_is_merged_in_linear_time() -> None:
+    assert len(learn_merges({LETTERS: 1}, vocab_size=300)) == 44
+    assert measure_growth(lambda size: learn_merges({LETTERS[:size]: 1}, vocab_size=300), 125_000) < LINEAR
+
+
+def test_one_word_of_a_repeated_letter_is_merged_in_linear_time() -> None:
+    merges = learn_merges({"k" * 50_000: 1}, num_merges=30)
+    assert merges.counts[:3].tolist() == [49_999, 24_999, 12_499]
+    assert measure_growth(lambda size: learn_merges({"k" * size: 1}, num_merges=30), 50_000) < LINEAR
+
+
+def test_a_few_enormous_words_among_many_short_ones_change_no_count() -> None:
+    chance = np.random.default_rng(2)
+    words = {bytes(chance.choice(list(b"abcde"), 5)): 1 for _ in range(2000)}
+    words |= {bytes(chance.choice(list(b"abcde"), 4000)): 1 for _ in range(3)}
+    assert learn_triples(words, num_merges=12) == slow.learn_merges(words, num_merges=12)
+
+
+@pytest.mark.slow
+def test_enormous_words_take_as_long_beside_short_ones_as_alone() -> None:
+    chance = np.random.default_rng(2)
+    letters = [*b"abcdefghijklmnopqrstuvwxyz"]
+    short = {bytes(chance.choice(letters, 5)): 1 for _ in range(100_000)}
+    enormous = {bytes(chance.choice(letters, 200_000)): 1 for _ in range(5)}
+
+    def measure(words: dict[bytes, int]) -> float:
+        started = time.process_time()
+        learn_merges(words, num_merges=2000)
+        return time.process_time() - started
+
+    assert measure(short | enormous) < 3 * (measure(short) + measure(enormous))
+
+
+@pytest.mark.slow
+def test_two_million_different_words_stay_within_the_stated_memory() -> None:
+    program = """
+import sys
+import numpy as np, pyarrow as pa
+from bpe_core import learn_merges
+letters = np.random.default_rng(1).integers(0x4E00, 0x4E00 + 5000, 2_000_000 * 4).astype("<u4")
+text = letters.tobytes().decode("utf-32-le")
+words = pa.array([text[at : at + 4] for at in range(0, len(text), 4)])
+stated = []
+if sys.argv[1] == "merge":
+    table = pa.table({"word": words, "count": pa.array(np.ones(len(words), np.int64))})
+    learn_merges(table, vocab_size=1000, on_progress=lambda _, loop: stated.append(loop.size))
+    assert stated[0].num_words > 1_900_000 and stated[0].num_bytes + stated[0].max_list_bytes < 1e9
+"""
+    assert measure_peak_memory(program, "merge") - measure_peak_memory(program, "prepare") < 2e9

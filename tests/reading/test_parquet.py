@@ -4,12 +4,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from corpus_files import find_paths, make_string_column, read_batches, read_documents, write_bytes, write_parquet
+from resources import measure_peak_memory
 
+from pipelines.reading.documents import read_task
 from pipelines.reading.source_files import find_carried_schema, find_files
+from pipelines.reading.tasks import plan_tasks
 from pipelines.settings.corpus import Corpus
 
 TEXTS = ["a", None, "é", "", "的𝄞"]
@@ -191,3 +196,47 @@ def test_a_duplicated_column_is_refused(tmp_path: Path) -> None:
     sources = find_files(Corpus(files=(str(tmp_path / "a.parquet"),)))
     with pytest.raises(ValueError, match=r"a\.parquet: two columns are named 'x'"):
         find_carried_schema(sources, ["x"])
+
+
+def test_a_file_is_read_in_the_memory_of_two_row_groups_of_its_text(tmp_path: Path) -> None:
+    num_groups, group_bytes = 16, 500 * 2000
+    chance = np.random.default_rng(1)
+    schema = pa.schema([("other", pa.string()), ("text", pa.string())])
+    with pq.ParquetWriter(tmp_path / "a.parquet", schema, use_dictionary=False) as writer:
+        for _ in range(num_groups):
+            texts = [row.tobytes().decode() for row in chance.integers(97, 123, (500, 2000), np.uint8)]
+            writer.write_table(pa.table({"other": [text * 9 for text in texts], "text": texts}))
+    corpus = Corpus(files=(str(tmp_path / "a.parquet"),))
+    [task] = plan_tasks(find_files(corpus), 1 << 40)
+    before, most, num_bytes = pa.total_allocated_bytes(), 0, 0
+    for batch in read_task(task, corpus, Counter()):
+        most = max(most, pa.total_allocated_bytes() - before)
+        num_bytes += pc.sum(pc.binary_length(batch.texts)).as_py()
+    assert num_bytes == num_groups * group_bytes
+    assert most < 4 * group_bytes  # Text and its copy, of two row groups.
+
+
+@pytest.mark.slow
+def test_a_large_file_is_read_in_the_memory_of_two_row_groups_of_its_text(tmp_path: Path) -> None:
+    program = """
+import sys
+from collections import Counter
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+from pipelines.reading.documents import read_task
+from pipelines.reading.source_files import find_files
+from pipelines.reading.tasks import plan_tasks
+from pipelines.settings.corpus import Corpus
+path = sys.argv[1]
+with pq.ParquetWriter(path, pa.schema([("text", pa.string())])) as writer:
+    for group in range(int(sys.argv[2])):
+        letters = np.random.default_rng(group).integers(97, 123, (10_000, 2000), np.uint8)
+        writer.write_table(pa.table({"text": [row.tobytes().decode() for row in letters]}))
+corpus = Corpus(files=(path,))
+[task] = plan_tasks(find_files(corpus, with_fingerprints=False), 1 << 40)
+counts = Counter()
+for batch in read_task(task, corpus, counts):
+    pass
+assert counts["documents"] == 10_000 * int(sys.argv[2])
+"""
+    small, large = (measure_peak_memory(program, tmp_path / f"{size}.parquet", size) for size in (2, 50))
+    assert large - small < 2 * 20e6
