@@ -25,7 +25,8 @@ from bpe_core import Tokenizer, count_words
 from bpe_core.pretokenize.word_counting import partition_word_counts
 
 partition_word_counts(count_words(["hug pug"]), 2)
-Tokenizer.train(["hug pug " * 300 + "hugpug" * 300], num_merges=2).encode("hug " + "pughug" * 300)
+tokenizer = Tokenizer.train(["hug pug " * 300 + "hugpug" * 300], num_merges=2, special_tokens={"eos": "<end>"})
+tokenizer.encode("hug <end>" + "pughug" * 300, special="allow")
 modules = [module for name, module in sys.modules.items() if name.startswith("bpe_core.")]
 for module in modules:
     for name, function in vars(module).items():
@@ -46,7 +47,10 @@ def test_functions_without_reference_counts_return_no_arrays(tmp_path: Path) -> 
         [sys.executable, "-c", COMPILE], env=environment, check=True, capture_output=True, text=True
     )
     compiled = printed.stdout.splitlines()
-    modules = ("encoding.word_encoder", "hashing", "merging.step", "pretokenize.scanner", "word_table")
+    modules = (
+        *("encoding.added_tokens", "encoding.spelling_automaton", "encoding.word_encoder", "hashing", "merging.step"),
+        *("pretokenize.scanner", "word_table"),
+    )
     assert {f"bpe_core.{module}" for module in modules} <= {line.split()[0] for line in compiled}
     assert [line for line in compiled if " False " in line] == []
 
@@ -137,8 +141,8 @@ from bpe_core import Tokenizer, count_words, learn_merges
 texts = ["low lower lowest", "the lowest, a newer \\u8bcd", "aaaaaaaa" * 5]
 counts = count_words(texts)
 print(counts.to_pydict(), learn_merges(counts, num_merges=9)[:])
-tokenizer = Tokenizer.train(texts, num_merges=9)
-print([tokenizer.encode(text) for text in (*texts, "newest" * 40)])
+tokenizer = Tokenizer.train(texts, num_merges=9, special_tokens={"eos": "<e>", "pad": "<e>e"})
+print([tokenizer.encode(text, special="allow") for text in (*texts, "newest" * 40, "low<e>er <e>est <e>e")])
 """
 
 

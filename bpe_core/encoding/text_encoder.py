@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from bpe_core.encoding.added_tokens import AddedTokenFinder, Piece, SpecialInText, check_special_in_text
+from bpe_core.encoding.added_tokens import AddedTokenFinder, Piece, SpecialInText, check_special_in_text, insert_items
 from bpe_core.encoding.dropout import DropoutEncoder
 from bpe_core.encoding.model import Model
 from bpe_core.encoding.word_encoder import UNKNOWN, WordEncoder
@@ -56,12 +56,11 @@ class TextEncoder:
         self._words = WordEncoder(model.alphabet, self.base_ids, model.merges, model.ranked_by, whole_words)
         unknown = model.special_roles.get("unk")
         self._unknown_id = model.special_tokens[unknown] if isinstance(unknown, str) else None
+        self._added = AddedTokenFinder(model.added_tokens, model.pre_tokenizer)
         only_special = [token for token in model.added_tokens if token.special]
-        self._finders = {
-            "plain": AddedTokenFinder(model.added_tokens, model.pre_tokenizer, passes_special=True),
-            "allow": AddedTokenFinder(model.added_tokens, model.pre_tokenizer),
-            "refuse": AddedTokenFinder(only_special, model.pre_tokenizer),
-        }
+        # One automaton is enough if all added tokens are special.
+        is_same = len(only_special) == len(model.added_tokens)
+        self._special = self._added if is_same else AddedTokenFinder(only_special, model.pre_tokenizer)
 
     def encode(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
         """Returns the ids of an array of strings, and where each text's ids start (one more number than texts).
@@ -146,20 +145,17 @@ class TextEncoder:
 
     def count_special(self, texts: pa.Array) -> Counter[str]:
         """Returns how often texts spell each special token."""
-        return self._finders["refuse"].count(texts)
+        return self._special.count(texts)
 
     @cached_property
     def _dropout(self) -> DropoutEncoder:
         return DropoutEncoder(self._model.alphabet, self.base_ids, self._model.merges, self._model.ranked_by)
 
-    def _finder(self, special: SpecialInText) -> AddedTokenFinder:
-        return self._finders["allow" if special == "allow" else "plain"]
-
     def _split(self, text: str, special: SpecialInText) -> list[Piece]:
         """Splits a text at its added tokens."""
         text = repair_surrogates(text)
         self._check_special(pa.array([text], pa.large_string()), special)
-        return self._finder(special).split(text)
+        return self._added.split(text, passes_special=special != "allow")
 
     def _find_token_starts(self, text: str, tokens: Iterator[bytes]) -> list[int]:
         """Takes the tokens of a normalized text off `tokens`; returns where each one starts in the text, in bytes."""
@@ -189,37 +185,16 @@ class TextEncoder:
     def _encode_with_unknown(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
         """Returns the ids of texts and where each text's ids start; an unknown character is `UNKNOWN - code point`."""
         self._check_special(texts, special)
-        finder = self._finder(special)
-        rows = finder.find_rows(texts)
-        if not rows:
-            return self._encode_normalized(self._model.pre_tokenizer.normalize_batch(texts))
-        # Texts without added tokens, and after them all text between the tokens of the others, are one batch.
-        split_rows = [finder.split(texts[row].as_py()) for row in rows]
-        between = [piece.text for pieces in split_rows for piece in pieces if piece.token is None]
-        other_rows = pa.array(np.setdiff1d(np.arange(len(texts)), rows))
-        others = self._model.pre_tokenizer.normalize_batch(texts.take(other_rows))
-        ids, starts = self._encode_normalized(
-            pa.concat_arrays([others.cast(pa.large_string()), pa.array(between, pa.large_string())])
-        )
-        # The ids are put back into the order of the texts.
-        parts: list[Int32s] = []
-        sizes = np.zeros(len(texts) + 1, np.int64)  # Of text t at t + 1.
-        next_other, next_between, next_row = 0, len(others), 0
-        for row, pieces in zip(rows, split_rows, strict=True):
-            after = next_other + row - next_row  # The others before this row are `next_other` to `after`.
-            parts.append(ids[starts[next_other] : starts[after]])
-            sizes[next_row + 1 : row + 1] = np.diff(starts[next_other : after + 1])
-            next_other, next_row = after, row + 1
-            for piece in pieces:
-                if piece.token is None:
-                    parts.append(ids[starts[next_between] : starts[next_between + 1]])
-                    next_between += 1
-                else:
-                    parts.append(np.array([piece.token.id], np.int32))
-                sizes[row + 1] += parts[-1].size
-        parts.append(ids[starts[next_other] : starts[len(others)]])
-        sizes[next_row + 1 :] = np.diff(starts[next_other : len(others) + 1])
-        return np.concatenate(parts), np.cumsum(sizes)
+        split = self._added.split_batch(texts, passes_special=special != "allow")
+        ids, starts = self._encode_normalized(split.between)
+        if not split.has_tokens:
+            return ids, starts[split.first_piece]
+        is_text = split.tokens < 0
+        sizes = np.ones(is_text.size, np.int64)
+        sizes[is_text] = np.diff(starts)
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        token_ids = self._added.ids[split.tokens[~is_text]]
+        return insert_items(ids, token_ids, ends[:-1][~is_text]), ends[split.first_piece]
 
     def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
         data, offsets = flatten_bytes(texts)
@@ -230,13 +205,13 @@ class TextEncoder:
         check_special_in_text(special)
         if special != "refuse":
             return
-        for row in self._finders["refuse"].find_rows(texts):
-            for piece in self._finders["refuse"].split(texts[row].as_py()):
-                if piece.token is not None:
-                    raise ValueError(
-                        f"text {row} spells the special token {piece.token.content!r}. Encode it with special='plain' "
-                        "to read it as ordinary text, or with special='allow' to read it as the token"
-                    )
+        found = self._special.find_first(texts)
+        if found is not None:
+            row, token = found
+            raise ValueError(
+                f"text {row} spells the special token {token.content!r}. Encode it with special='plain' to read it as "
+                "ordinary text, or with special='allow' to read it as the token"
+            )
 
     def _replace_unknown(self, ids: Int32s) -> Int32s:
         """Returns the ids with unknown characters replaced by the `unk` token.

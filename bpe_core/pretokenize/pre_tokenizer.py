@@ -142,7 +142,7 @@ class PreTokenizer:
         Raises:
             ValueError: a text is not UTF-8. Arrow does not check this for arrays of strings, but kernels rely on it.
         """
-        texts = _check_utf8(texts)
+        texts = check_utf8(texts)
         if self.unicode == "none" and not self.lowercase:
             return texts
         normalized = (None if text is None else self.normalize(text) for text in texts.to_pylist())
@@ -231,7 +231,7 @@ class PreTokenizer:
         return spans
 
 
-def _check_utf8(texts: pa.Array) -> pa.Array:
+def check_utf8(texts: pa.Array) -> pa.Array:
     """Returns the texts as `large_string`; raises ValueError with the row of the first one that is not UTF-8."""
     in_bytes = texts.cast(pa.large_binary())
     try:

@@ -27,6 +27,10 @@ WHITE_SPACE = "".join(
 Python's `str.isspace` and `str.strip` also accept U+001C to U+001F.
 """
 
+_ALPHABETIC_SYMBOLS = ((0x24B6, 0x24E9), (0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189))
+"""The characters with the property Alphabetic that are in none of the categories L, M and Nl: letters in a circle, a
+square or a box. First and last code points."""
+
 _FILE = Path(__file__).with_name("unicode_categories.txt")
 
 CodePointSet = npt.NDArray[np.bool_]
@@ -58,6 +62,25 @@ def load_category(name: str) -> CodePointSet:
     if not wanted or len(name) > 2:
         raise KeyError(name)
     return np.isin(numbers, wanted)
+
+
+@cache
+def load_word_characters() -> CodePointSet:
+    r"""Returns the code points that `\w` matches in Rust's `regex` crate, and so in Hugging Face tokenizers.
+
+    They are Unicode's recommendation for `\w` (UTS #18, annex C): the properties Alphabetic and Join_Control, and the
+    categories M, Nd and Pc.
+
+    >>> [character for character in "aé_-²Ⅷ" if load_word_characters()[ord(character)]]
+    ['a', 'é', '_', 'Ⅷ']
+    """
+    chosen = np.zeros(NUM_CODE_POINTS, bool)
+    for name in ("L", "M", "Nd", "Nl", "Pc"):
+        chosen |= load_category(name)
+    for first, last in _ALPHABETIC_SYMBOLS:
+        chosen[first : last + 1] = True
+    chosen[[0x200C, 0x200D]] = True  # Join_Control
+    return chosen
 
 
 @cache

@@ -1,16 +1,22 @@
 """Tokenizers of Hugging Face's library: added tokens, splits, post-processors and whole words give the same ids."""
 
 import json
+from collections import Counter
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import slow
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from bpe_core import Tokenizer
+from bpe_core.encoding.added_tokens import AddedToken, AddedTokenFinder
 from bpe_core.encoding.text_encoder import Encoded
+from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
+from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, load_word_characters
 
 tokenizers = pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
 
@@ -94,6 +100,127 @@ def test_added_tokens_are_found_as_the_library_finds_them(tokens: list[Any], nor
     assert ours.encode(text, special="allow") == encode_with_library(theirs, text).ids
     theirs.encode_special_tokens = True
     assert ours.encode(text) == encode_with_library(theirs, text).ids
+
+
+# Spellings that overlap and are prefixes of each other, with white space, combining characters and upper case.
+LETTERS = [
+    "a",
+    "b",
+    "A",
+    "<",
+    "_",
+    " ",
+    "\n",
+    "\u3000",
+    "\u00e9",
+    "e",
+    "\u0301",
+    "\u1e9b",
+    "\u0323",
+    "的",
+    "\u24b6",
+    "😀",
+]
+random_contents = st.text(st.sampled_from(LETTERS), min_size=1, max_size=5)
+random_tokens = st.dictionaries(random_contents, flags, max_size=30)
+
+
+def draw_text(data: st.DataObject, contents: list[str]) -> str:
+    parts = [st.text(st.sampled_from(LETTERS), max_size=4), *([st.sampled_from(contents)] if contents else [])]
+    return "".join(data.draw(st.lists(st.one_of(parts), max_size=10)))
+
+
+@given(chosen=random_tokens, normalizer=st.sampled_from(NORMALIZERS), data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_random_added_tokens_are_found_as_the_library_finds_them(
+    chosen: dict[str, dict[str, bool]], normalizer: Any, data: st.DataObject
+) -> None:
+    content = changed(added_tokens=numbered(chosen), normalizer=normalizer)
+    try:
+        ours, theirs = both(content)
+    except ValueError:  # Two tokens are equal once normalized, or one is spelled as the vocabulary writes a byte.
+        reject()
+    text = draw_text(data, list(chosen))
+    allowed = encode_with_library(theirs, text)
+    assert ours.encode(text, special="allow") == allowed.ids
+    if normalizer is None:
+        ends = ours.encode_with_offsets(text, special="allow").character_ends
+        assert ends == list(accumulate((end for _, end in allowed.offsets), max))
+    theirs.encode_special_tokens = True
+    assert ours.encode(text) == encode_with_library(theirs, text).ids
+
+
+@given(
+    chosen=random_tokens,
+    unicode=st.sampled_from(["none", "NFC", "NFD", "NFKC"]),
+    lowercase=st.booleans(),
+    passes_special=st.booleans(),
+    data=st.data(),
+)
+@settings(max_examples=150, deadline=None)
+def test_texts_are_split_as_a_simple_loop_splits_them(
+    chosen: dict[str, dict[str, bool]],
+    unicode: Normalization,
+    lowercase: bool,
+    passes_special: bool,
+    data: st.DataObject,
+) -> None:
+    tokens = [AddedToken(content, id_, **of) for id_, (content, of) in enumerate(chosen.items())]
+    pre_tokenizer = PreTokenizer("gpt2", unicode=unicode, lowercase=lowercase)
+    try:
+        finder = AddedTokenFinder(tokens, pre_tokenizer)
+    except ValueError:
+        reject()
+    texts = [draw_text(data, list(chosen)) for _ in range(3)]
+    expected = [slow.split_at_added_tokens(text, tokens, pre_tokenizer.normalize, passes_special) for text in texts]
+    found = [[(p.text, p.token) for p in finder.split(text, passes_special)] for text in texts]
+    assert [[token or text for text, token in pieces] for pieces in found] == [
+        [token or text for text, token in pieces] for pieces in expected
+    ]
+    split = finder.split_batch(pa.array(texts), passes_special)
+    between = iter(split.between.to_pylist())
+    pieces = [tokens[index] if index >= 0 else next(between) for index in split.tokens.tolist()]
+    assert [
+        [piece for piece in pieces[first:last] if piece] for first, last in pairwise(split.first_piece.tolist())
+    ] == [[token or text for text, token in pieces] for pieces in expected]
+    assert next(between, None) is None
+    if not passes_special:
+        counted = Counter(token.content for pieces in expected for _, token in pieces if token is not None)
+        assert finder.count(pa.array(texts)) == counted
+        firsts = [(row, token) for row, pieces in enumerate(expected) for _, token in pieces if token is not None]
+        assert finder.find_first(pa.array(texts)) == next(iter(firsts), None)
+
+
+def test_single_word_knows_the_word_characters_of_the_library() -> None:
+    # Both sides of every end of a run of word characters, and some characters within each run.
+    is_word = load_word_characters()
+    edges = np.flatnonzero(np.diff(is_word)) + 1
+    codes = {code + shift for code in edges.tolist() for shift in (-2, -1, 0, 1)} | set(range(0, NUM_CODE_POINTS, 997))
+    characters = [chr(code) for code in sorted(codes) if not 0xD800 <= code < 0xE000]
+    texts = [text for character in characters for text in (f"{character}<a>", f"<a>{character}")]
+    ours, theirs = both(changed(added_tokens=[added("<a>", SIZE, single_word=True)]))
+    found = [SIZE in ids for ids in ours.encode_batch(pa.array(texts), special="allow").to_pylist()]
+    assert found == [SIZE in encoding.ids for encoding in theirs.encode_batch(texts, add_special_tokens=False)]
+    assert found[::2] == [not is_word[ord(character)] for character in characters]
+
+
+def test_thousands_of_tokens_in_one_text() -> None:
+    tokens = [added(f"<loc_{number}>", SIZE + number, special=True) for number in range(5000)]
+    ours, theirs = both(changed(added_tokens=tokens))
+    text = "".join(f"the cat{token['content']}" for token in reversed(tokens))
+    assert ours.encode(text, special="allow") == encode_with_library(theirs, text).ids
+    assert ours.count_special(pa.array([text, text])) == {token["content"]: 2 for token in tokens}
+    assert ours.encode_with_offsets(text, special="allow").character_ends[-1] == len(text)
+
+
+def test_a_text_that_is_not_utf8_is_named_by_its_row_beside_added_tokens() -> None:
+    ours, _ = both(changed(added_tokens=[added("<a>", SIZE, special=True, lstrip=True)]))
+    values = pa.array([b"the", b"x<a>", b"<a>", b"\xe3\x80", b"\x80<a>\xe3"], pa.large_binary())
+    batch = pa.LargeStringArray.from_buffers(len(values), values.buffers()[1], values.buffers()[2])
+    with pytest.raises(ValueError, match="row 3 of the texts is not UTF-8"):
+        ours.encode_batch(batch, special="allow")
+    with pytest.raises(ValueError, match="row 3 of the texts is not UTF-8"):
+        ours.count_special(batch)
 
 
 @given(tokens=added_tokens, batch=st.lists(st.one_of(st.none(), texts), max_size=8), start=st.integers(0, 3))

@@ -1,9 +1,12 @@
 """Slow, obvious versions of the compiled code, written as one would explain the algorithm. Tests compare both."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+import regex
+
+from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.merging.alphabet import GPT2_BYTE_ORDER
 
 Symbol = tuple[bytes, bool]
@@ -178,3 +181,66 @@ def encode(symbols: list[Symbol], merges: list[Pair]) -> list[Symbol]:
         _, at = min(known)
         left, right = pairs[at]
         symbols = [*symbols[:at], (left[0] + right[0], right[1]), *symbols[at + 2 :]]
+
+
+def find_spelling_starts(text: bytes, spellings: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Returns each place at which a spelling starts, and the index of the longest spelling there."""
+    found = []
+    for at in range(len(text)):
+        here = [index for index, spelling in enumerate(spellings) if text.startswith(spelling, at)]
+        if here:
+            found.append((at, max(here, key=lambda index: len(spellings[index]))))
+    return found
+
+
+TextPiece = tuple[str, AddedToken | None]
+"""A part of a text, and the added token that it is."""
+
+
+def split_at_added_tokens(
+    text: str, tokens: Sequence[AddedToken], normalize: Callable[[str], str], passes_special: bool = False
+) -> list[TextPiece]:
+    """Returns the pieces of a text: added tokens, and the normalized text between them."""
+    raw = {token.content: token for token in tokens if not token.normalized}
+    normalized = {normalize(token.content): token for token in tokens if token.normalized}
+    pieces: list[TextPiece] = []
+    for part, token in split_at_spellings(text, raw, passes_special):
+        if token is None:
+            pieces += split_at_spellings(normalize(part), normalized, passes_special)
+        else:
+            pieces.append((part, token))
+    return pieces
+
+
+def split_at_spellings(text: str, spelled: Mapping[str, AddedToken], passes_special: bool) -> Iterator[TextPiece]:
+    """Yields the parts of a text: the leftmost spellings, the longest of several at one place, and what is between."""
+    at = end = 0
+    while at < len(text):
+        here = [spelling for spelling in spelled if text.startswith(spelling, at)]
+        if not here:
+            at += 1
+            continue
+        spelling = max(here, key=len)
+        token = spelled[spelling]
+        start, stop = at, at + len(spelling)
+        at = stop
+        if token.special and passes_special:
+            continue
+        if token.single_word and (is_word_character(text[:start][-1:]) or is_word_character(text[stop:][:1])):
+            continue
+        if token.lstrip:
+            start = max(len(regex.sub(r"\s+$", "", text[:start])), end)
+        if token.rstrip:
+            stop = max(stop, end)
+            stop = len(text) - len(regex.sub(r"^\s+", "", text[stop:]))
+        if start < stop:
+            if start > end:
+                yield text[end:start], None
+            yield text[start:stop], token
+            end = stop
+    if end < len(text):
+        yield text[end:], None
+
+
+def is_word_character(character: str) -> bool:
+    return bool(regex.match(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]", character))
