@@ -30,6 +30,7 @@ from pipelines.reading.tasks import plan_tasks
 from pipelines.running import runners
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
+from pipelines.settings.project_file import load_project
 from pipelines.settings.run import Run
 from pipelines.settings.shards import Shards
 from pipelines.settings.tokenizer import TokenizerSettings
@@ -463,8 +464,6 @@ train_tokenizer(load_project({str(tmp_path / "project.yaml")!r}, ["--train.outpu
 
 
 def load_and_train(folder: Path) -> Path:
-    from pipelines.settings.project_file import load_project
-
     output = folder / "in_process"
     train_tokenizer(load_project(str(folder / "project.yaml"), ["--train.output", str(output), "--run.workers", "1"]))
     return output

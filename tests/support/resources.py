@@ -10,7 +10,7 @@ from pathlib import Path
 def measure_growth(run: Callable[[int], object], size: int) -> float:
     """Returns how many times as long `run(8 * size)` takes as `run(size)`, in seconds of this process's CPU.
 
-    Linear work takes 8 times as long, quadratic work 64 times. Both are measured three times; the fastest counts.
+    Linear work takes 8 times as long, quadratic work 64 times. Each size is measured three times; the shortest counts.
     """
     return min(_measure_cpu_seconds(run, 8 * size) for _ in range(3)) / min(
         _measure_cpu_seconds(run, size) for _ in range(3)
@@ -24,9 +24,11 @@ def _measure_cpu_seconds(run: Callable[[int], object], size: int) -> float:
 
 
 def measure_peak_memory(program: str, *arguments: object) -> int:
-    """Returns the most memory, in bytes, that a new Python process has while it runs a program, and its children not.
+    """Returns the peak memory, in bytes, of a new Python process that runs a program; its child processes do not count.
 
-    The program's code must not print anything.
+    Args:
+        program: the code, which must not print anything.
+        arguments: what the program finds in `sys.argv[1:]`.
     """
     ending = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     root = Path(__file__).parent.parent.parent
