@@ -17,11 +17,30 @@ Besides these, a wrong setting is a plain `ValueError`, and a failing file syste
 
 from typing import Any
 
+_LASTING_ERRORS: tuple[type[BaseException], ...] = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, BufferError, NameError),
+    *(NotImplementedError, RecursionError, ImportError),
+    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
+)
+_LASTING_NAMES = ("ArrowCapacityError", "ArrowSerializationError", "ArrowException", "ZstdError", "zlib.error")
+"""Classes of other packages that derive from none of the classes above."""
+
+
+def is_lasting(kind: type[BaseException]) -> bool:
+    """Returns whether the same call would end with an error of this class again.
+
+    Other errors of the operating system (a full disk, a network that fails), a lack of memory, and lost workers may be
+    gone the next time.
+    """
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return not issubclass(kind, MemoryError) and (issubclass(kind, _LASTING_ERRORS) or name.endswith(_LASTING_NAMES))
+
 
 class BadInputError(ValueError):
     """The settings or the corpus must be corrected before the job can succeed.
 
-    `run_pipeline` also raises it in the driver when a worker failed with a `ValueError`, with the worker's message.
+    `run_pipeline` also raises it in the driver when a worker failed with an error that `is_lasting`, with the worker's
+    message.
     """
 
 
@@ -41,7 +60,7 @@ class BadRowsError(BadInputError):
 
 
 class PipelineError(RuntimeError):
-    """A worker failed, and not because of its input; the message is that of the worker's first error."""
+    """A worker failed with an error that may be gone the next time; the message is that of the worker's first error."""
 
 
 class WorkerLostError(PipelineError):

@@ -330,7 +330,9 @@ def test_a_page_with_a_wrong_checksum_is_unreadable(tmp_path: Path) -> None:
         write_statistics=False,
     )
     path.write_bytes(path.read_bytes().replace(b"some text", b"sOme text", 1))
-    with pytest.raises(BadInputError, match=r"a\.parquet, row group 0 \(from row 0\): cannot be read: .*CRC"):
+    with pytest.raises(
+        BadInputError, match=r"a\.parquet, row group 0 \(from row 0\): column 'text' cannot be read: .*CRC"
+    ):
         read(path)
 
 

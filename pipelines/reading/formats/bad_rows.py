@@ -5,7 +5,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from pipelines.errors import BadRowsError
+from pipelines.errors import BadRowsError, is_lasting
 from pipelines.settings.corpus import Corpus
 
 Reason = Literal["null", "invalid_utf8", "bad_json", "wrong_type", "unreadable", "too_long"]
@@ -87,12 +87,12 @@ def describe_too_long(path: str, row: int, size: int, start: bytes | pa.Buffer, 
     return BadRows(path, row, 1, "too_long", detail, value, remedy="Raise corpus.max_document_bytes")
 
 
-def is_damage(error: Exception) -> bool:
-    """Returns whether an error from Arrow means that the bytes of a file are damaged.
+def is_bad_content(error: Exception) -> bool:
+    """Returns whether an error of a decoder is about a file's content, which is damaged or not supported.
 
-    Arrow raises OSError both for damage and for a failing file system; errors of a file system have an error number or
-    a class of their own. They must not pass for bad input, because the next attempt may read the file.
+    Arrow and bz2 raise OSError both for damage and for a failing file system; errors of a file system have an error
+    number or a class of their own. They must not pass for bad input, because the next attempt may read the file.
     """
-    if isinstance(error, pa.ArrowException):
-        return not isinstance(error, MemoryError)
-    return type(error) is OSError and error.errno is None
+    if isinstance(error, OSError):
+        return type(error) is OSError and error.errno is None
+    return is_lasting(type(error))

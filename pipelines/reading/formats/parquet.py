@@ -1,7 +1,10 @@
 """Reads Parquet files: each row is one document, and tasks can read a file's row groups separately."""
 
+import io
+import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -9,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.reading.formats.bad_rows import BadRows, is_damage, make_file_error
+from pipelines.reading.formats.bad_rows import BadRows, is_bad_content, make_file_error
 from pipelines.reading.formats.raw_rows import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -23,6 +26,16 @@ from pipelines.storage import files
 
 _BUFFER_BYTES = 1 << 20
 
+_FOOTER_END_BYTES = 8
+"""The end of a file: the length of the footer as uint32, and the letters PAR1."""
+
+_MAX_THRIFT_SIZE = 2**31 - 1
+
+_LIMIT_MESSAGES = re.compile(
+    "(?i)not (yet )?(supported|implemented|built)|unsupported|unknown encoding|exceeded size limit"
+)
+"""How Arrow says that it cannot read something, in errors that have the same class as those about damage."""
+
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
 
 
@@ -34,13 +47,80 @@ def inspect_parquet(file: BinaryIO, path: str, num_bytes: int, corpus: Corpus) -
         ValueError: the text column is missing or duplicated.
     """
     parquet, text_path = _open(file, path, num_bytes, corpus)
+    metadata = parquet.metadata
+    _check_column_metadata(parquet, num_bytes, text_path, path)
+    leaf = ".".join(text_path)
+    columns = [index for index in range(metadata.num_columns) if metadata.schema.column(index).path == leaf]
     groups = []
-    for index in range(parquet.metadata.num_row_groups):
-        group = parquet.metadata.row_group(index)
-        columns = (group.column(c) for c in range(group.num_columns))
-        texts = [c.total_uncompressed_size for c in columns if c.path_in_schema == ".".join(text_path)]
-        groups.append((group.num_rows, sum(texts)))
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        groups.append((group.num_rows, sum(group.column(column).total_uncompressed_size for column in columns)))
     return FileContents(tuple(groups), parquet.schema_arrow)
+
+
+def _check_column_metadata(parquet: pq.ParquetFile, num_bytes: int, text_path: Sequence[str], path: str) -> None:
+    """Checks the metadata of the text column in each row group without reading the file.
+
+    `RowGroupMetaData.column` aborts the process if the column is encrypted or its metadata is damaged. Arrow's reader
+    raises an error instead, before it reads the first byte of the column.
+
+    Raises:
+        BadInputError: the metadata cannot be read.
+    """
+    column = ".".join(text_path)
+    unread = pq.ParquetFile(_UnreadFile(num_bytes), metadata=parquet.metadata, buffer_size=1 << 10, pre_buffer=False)
+    for index in range(parquet.metadata.num_row_groups):
+        try:
+            next(unread.iter_batches(batch_size=1, row_groups=[index], columns=[column], use_threads=False), None)
+        except _UnreadError:
+            pass
+        except Exception as error:
+            if not is_bad_content(error):
+                raise
+            detail, remedy = _describe_failure(error, f"column {column!r}")
+            remedy = remedy or "Write it again or leave it out"
+            raise make_file_error(path, "unreadable", detail, remedy, rows=parquet.metadata.num_rows) from error
+
+
+class _UnreadError(Exception):
+    """An `_UnreadFile` was read."""
+
+
+class _UnreadFile(io.RawIOBase):
+    """A file that has a size and no content: reading it raises `_UnreadError`."""
+
+    def __init__(self, num_bytes: int) -> None:
+        super().__init__()
+        self._num_bytes = num_bytes
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        raise _UnreadError
+
+
+def _describe_failure(error: Exception, what: str) -> tuple[str, str]:
+    """Returns what is wrong with a column or another part of a file that Arrow cannot read, and a remedy."""
+    message = str(error) or type(error).__name__
+    if re.search("decrypt|encrypted", message):
+        return f"{what} is encrypted", "Write the file again without encryption, or leave it out"
+    is_limit = isinstance(error, NotImplementedError) or type(error).__name__ == "ArrowCapacityError"
+    if is_limit or _LIMIT_MESSAGES.search(message):
+        remedy = "Write the file again with another compression or encoding, or smaller row groups and pages"
+        return f"{what} is beyond a limit of pyarrow {pa.__version__}: {message}", remedy
+    return f"{what} cannot be read: {message}", ""
 
 
 def read_parquet(
@@ -56,16 +136,39 @@ def read_parquet(
         next_group = file_slice.first_row
         for index in range(first, end):
             row, next_group = next_group, next_group + parquet.metadata.row_group(index).num_rows
+            first_row = row
             try:
                 for raw in _read_row_group(parquet, index, text_path, carry, row):
                     yield raw
                     row += len(raw.rows)
-            except (pa.ArrowException, OSError) as error:
-                if not is_damage(error):
+            except Exception as error:
+                if not is_bad_content(error):
                     raise
+                what = _name_unreadable_column(parquet, index, text_path, carry)
+                detail, remedy = _describe_failure(error, what)
                 where = f"{file_slice.path}, row group {index} (from row {row})"
-                detail = f"cannot be read: {error}"
-                yield RawRows.of_bad(BadRows(file_slice.path, row, next_group - row, "unreadable", detail, where=where))
+                bad = BadRows(file_slice.path, row, next_group - row, "unreadable", detail, where=where, remedy=remedy)
+                yield RawRows.of_bad(bad)
+            else:
+                if row != next_group:
+                    where = f"{file_slice.path}, row group {index} (from row {first_row})"
+                    detail = f"{row - first_row:,} of {next_group - first_row:,} rows could be read"
+                    rows = max(0, next_group - row)
+                    yield RawRows.of_bad(BadRows(file_slice.path, row, rows, "unreadable", detail, where=where))
+
+
+def _name_unreadable_column(parquet: pq.ParquetFile, index: int, text_path: Sequence[str], carry: Sequence[str]) -> str:
+    """Returns which of the columns of a row group cannot be read, as messages name it."""
+    text = ".".join(text_path)
+    for name in (text, *carry) if carry else ():
+        try:
+            for _ in parquet.iter_batches(row_groups=[index], columns=[name], use_threads=False):
+                pass
+        except Exception as error:
+            if not is_bad_content(error):
+                raise
+            return f"column {name!r}"
+    return f"column {text!r}" if not carry else f"columns {', '.join((text, *carry))}"
 
 
 def _read_row_group(
@@ -100,17 +203,41 @@ def _open(
         ValueError: the text column is missing or duplicated.
     """
     try:
-        parquet = pq.ParquetFile(file, **options)
-    except (pa.ArrowException, OSError) as error:
-        if not is_damage(error):
+        parquet = _open_with_any_footer(file, options)
+    except Exception as error:
+        if not is_bad_content(error):
             raise
-        detail = f"not a complete Parquet file ({num_bytes} bytes): {error}"
-        raise make_file_error(path, "unreadable", detail, "Write it again or leave it out") from error
+        detail, remedy = f"not a complete Parquet file ({num_bytes} bytes): {error}", "Write it again or leave it out"
+        if isinstance(error, UnicodeDecodeError):
+            detail = f"the column names are not UTF-8: {error}"
+        elif "encrypted" in str(error):
+            detail, remedy = _describe_failure(error, "the footer")
+        raise make_file_error(path, "unreadable", detail, remedy) from error
+    rows = parquet.metadata.num_rows
+    try:
+        _ = parquet.schema_arrow.names
+    except Exception as error:
+        if not is_bad_content(error):
+            raise
+        detail, remedy = _describe_failure(error, "the schema")
+        remedy = remedy or "Write it again or leave it out"
+        raise make_file_error(path, "unreadable", detail, remedy, rows=rows) from error
     try:
         return parquet, _find_text_path(parquet.schema_arrow, corpus.text_column, path)
     except _WrongTypeError as error:
-        rows = parquet.metadata.num_rows
         raise make_file_error(path, "wrong_type", str(error), "Set corpus.text_column", rows=rows) from error
+
+
+def _open_with_any_footer(file: BinaryIO, options: Mapping[str, Any]) -> pq.ParquetFile:
+    """Opens a Parquet file, whose footer may be above the limits that Arrow sets for strings and lists by default."""
+    try:
+        return pq.ParquetFile(file, **options)
+    except OSError as error:
+        if "Exceeded size limit" not in str(error):
+            raise
+    file.seek(-_FOOTER_END_BYTES, os.SEEK_END)
+    limit = min(_MAX_THRIFT_SIZE, int.from_bytes(file.read(4), "little"))
+    return pq.ParquetFile(file, thrift_string_size_limit=limit, thrift_container_size_limit=limit, **options)
 
 
 class _WrongTypeError(ValueError):
@@ -126,9 +253,8 @@ def _find_text_path(schema: pa.Schema, column: str, path: str) -> list[str]:
     """
     text_path = [column] if column in schema.names else column.split(".")
     if text_path[0] not in schema.names:
-        raise ValueError(
-            f"{path}: no column {column!r}; the columns are {', '.join(schema.names)}. Set corpus.text_column"
-        )
+        found = f"the columns are {', '.join(schema.names)}" if schema.names else "the file has no columns"
+        raise ValueError(f"{path}: no column {column!r}; {found}. Set corpus.text_column")
     _refuse_duplicate_column(schema, text_path[0], path)
     kind = schema.field(text_path[0]).type
     for depth, field in enumerate(text_path[1:], 1):
