@@ -66,7 +66,7 @@ class RowRange:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RangePiece:
     """Some consecutive rows of a row range, in the order in which the range is read, that is, after shuffling.
 
     Attributes:
@@ -81,7 +81,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class PieceList:
+class RangePieces:
     """The rows that one stream reads of one bucket: pieces of row ranges, one after another.
 
     Attributes:
@@ -92,7 +92,7 @@ class PieceList:
 
     bucket: int
     batch_rows: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RangePiece, ...]
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -109,7 +109,7 @@ class PieceList:
         """The number of batches, of which the last may be smaller."""
         return -(-self.num_rows // self.batch_rows)
 
-    def slice(self, first: int, stop: int) -> "PieceList":
+    def slice(self, first: int, stop: int) -> "RangePieces":
         """Returns rows `first` to `stop` (exclusive)."""
         pieces = []
         for index in range(max(0, bisect_right(self._starts, first) - 1), len(self.pieces)):
@@ -118,7 +118,7 @@ class PieceList:
                 break
             low, high = max(first - start, 0), min(stop - start, piece.stop - piece.first)
             if low < high:
-                pieces.append(Piece(piece.source, piece.first + low, piece.first + high))
+                pieces.append(RangePiece(piece.source, piece.first + low, piece.first + high))
         return replace(self, pieces=tuple(pieces))
 
 
@@ -139,7 +139,7 @@ class EpochPart:
 
 def assign_pieces(
     num_rows: Mapping[int, int], batching: Batching, epoch: int, earlier: Sequence[EpochPart] = ()
-) -> list[list[PieceList]]:
+) -> list[list[RangePieces]]:
     """Returns what each of a rank's streams reads in an epoch after its earlier parts, one list for each bucket.
 
     Args:
@@ -163,21 +163,21 @@ def assign_pieces(
     if not earlier:
         return [[_take_whole(one) for one in ranges] for ranges in assign_ranges(num_rows, batching, epoch)]
     rest = _find_rest(num_rows, batching, epoch, earlier)
-    return _divide(rest, batching)
+    return _divide_rest(rest, batching)
 
 
 def _find_rest(
     num_rows: Mapping[int, int], batching: Batching, epoch: int, earlier: Sequence[EpochPart]
-) -> dict[int, PieceList]:
+) -> dict[int, RangePieces]:
     """Returns the rows of each bucket that were read in none of the earlier parts of an epoch."""
-    rest: dict[int, PieceList] = {}
+    rest: dict[int, RangePieces] = {}
     for index, part in enumerate(earlier):
         ranks = [
             replace(batching, rank=rank, world_size=part.world_size, streams=part.streams)
             for rank in range(part.world_size)
         ]
-        by_rank = [assign_pieces(num_rows, one, epoch) if index == 0 else _divide(rest, one) for one in ranks]
-        unread: dict[int, list[Piece]] = {bucket: [] for bucket in num_rows}
+        by_rank = [assign_pieces(num_rows, one, epoch) if index == 0 else _divide_rest(rest, one) for one in ranks]
+        unread: dict[int, list[RangePiece]] = {bucket: [] for bucket in num_rows}
         read_by_rank = [
             np.bincount(
                 schedule_batches(streams, one, epoch, index)[: part.position],
@@ -195,11 +195,11 @@ def _find_rest(
                 _find_left_out(bucket, size, ranks[0], epoch) if index == 0 else _slice_left_out(rest[bucket], ranks[0])
             )
             unread[bucket] += left.pieces
-        rest = {b: PieceList(b, batching.num_rows(b), tuple(pieces)) for b, pieces in unread.items()}
+        rest = {b: RangePieces(b, batching.num_rows(b), tuple(pieces)) for b, pieces in unread.items()}
     return rest
 
 
-def _divide(rest: Mapping[int, PieceList], batching: Batching) -> list[list[PieceList]]:
+def _divide_rest(rest: Mapping[int, RangePieces], batching: Batching) -> list[list[RangePieces]]:
     """Returns what each of a rank's streams reads of the rows that are left of an epoch, one list for each bucket."""
     sizes = {bucket: rows.num_rows for bucket, rows in rest.items()}
     return [
@@ -211,9 +211,9 @@ def _divide(rest: Mapping[int, PieceList], batching: Batching) -> list[list[Piec
     ]
 
 
-def _take_whole(row_range: RowRange) -> PieceList:
-    pieces = (Piece(row_range, 0, row_range.num_rows),) if row_range.num_rows else ()
-    return PieceList(row_range.bucket, row_range.batch_rows, pieces)
+def _take_whole(row_range: RowRange) -> RangePieces:
+    pieces = (RangePiece(row_range, 0, row_range.num_rows),) if row_range.num_rows else ()
+    return RangePieces(row_range.bucket, row_range.batch_rows, pieces)
 
 
 def _count_left_out(bucket: int, size: int, batching: Batching) -> int:
@@ -221,14 +221,14 @@ def _count_left_out(bucket: int, size: int, batching: Batching) -> int:
     return size % (batching.world_size * batching.streams * batching.num_rows(bucket)) if batching.drop_last else 0
 
 
-def _find_left_out(bucket: int, size: int, batching: Batching, epoch: int) -> PieceList:
+def _find_left_out(bucket: int, size: int, batching: Batching, epoch: int) -> RangePieces:
     """Returns the rows of a bucket that are not read in a whole epoch because of `drop_last`."""
     left_out = _count_left_out(bucket, size, batching)
     first = size - left_out + _find_start(bucket, size, batching, epoch)
     return _take_whole(RowRange(bucket, first, left_out, batching.num_rows(bucket)))
 
 
-def _slice_left_out(rows: PieceList, batching: Batching) -> PieceList:
+def _slice_left_out(rows: RangePieces, batching: Batching) -> RangePieces:
     """Returns those of an earlier part's rows that were not read because of `drop_last`."""
     return rows.slice(rows.num_rows - _count_left_out(rows.bucket, rows.num_rows, batching), rows.num_rows)
 
@@ -313,7 +313,7 @@ def _assign_stream_ranges(num_rows: Mapping[int, int], batching: Batching, strea
 
 
 def schedule_batches(
-    streams: Sequence[Sequence[RowRange | PieceList]], batching: Batching, epoch: int, part: int = 0
+    streams: Sequence[Sequence[RowRange | RangePieces]], batching: Batching, epoch: int, part: int = 0
 ) -> Int64s:
     """Returns, for each batch of a rank in an epoch or a part of it, the index of the range that it comes from (int64).
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
 from pipelines.loader.batching import Batching
-from pipelines.loader.epoch_order import DRAW_GROUPS, DRAW_ROWS, DRAW_SHARDS, PieceList, RowRange, draw_order
+from pipelines.loader.epoch_order import DRAW_GROUPS, DRAW_ROWS, DRAW_SHARDS, RangePieces, RowRange, draw_order
 from pipelines.storage import files
 from pipelines.storage.output_files import MANIFEST
 
@@ -158,7 +158,7 @@ class BatchReader:
     def __init__(
         self,
         folder: str,
-        rows: PieceList,
+        rows: RangePieces,
         shards: Sequence[Mapping[str, Any]],
         columns: Mapping[str, bool],
         batching: Batching,

@@ -15,7 +15,7 @@ from pipelines.loader.epoch_order import (
     ORDER_VERSION,
     ORDER_VERSION_DROP_LAST,
     EpochPart,
-    PieceList,
+    RangePieces,
     assign_pieces,
     find_unread_buckets,
     schedule_batches,
@@ -77,7 +77,7 @@ class ShardBatches:
         self._num_rows = num_rows
         self._continued_epoch = 0
         self._earlier: tuple[EpochPart, ...] = ()  # The earlier parts of the continued epoch.
-        self._assigned: tuple[int, tuple[EpochPart, ...], list[list[PieceList]]] | None = None
+        self._assigned: tuple[int, tuple[EpochPart, ...], list[list[RangePieces]]] | None = None
         self.epoch = 0
         self.position = 0
         self._assign(0)  # Raises if `drop_last` leaves no batch.
@@ -91,7 +91,7 @@ class ShardBatches:
                 stacklevel=2,
             )
 
-    def _assign(self, epoch: int) -> list[list[PieceList]]:
+    def _assign(self, epoch: int) -> list[list[RangePieces]]:
         """Returns what each stream of this rank reads in an epoch, or in the rest of a continued one."""
         earlier = self._find_earlier(epoch)
         if self._assigned is None or self._assigned[:2] != (epoch, earlier):
