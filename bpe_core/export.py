@@ -1,5 +1,6 @@
 """Writes a tokenizer in the files of other tools; what was written is read back and compared before it is kept."""
 
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from bpe_core.merging.alphabet import check_choice
 from bpe_core.tokenizer import Tokenizer
 
 ExportFormat = Literal["hugging-face", "vocab-and-merges", "tiktoken", "subword-nmt"]
+
+_export_log = logging.getLogger(__name__)
 
 _Export = tuple[dict[str, str], Callable[[], Tokenizer]]
 """File name -> text, and a function that reads the tokenizer back from these texts."""
@@ -35,6 +38,9 @@ def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], forma
     Before anything is written, the files' texts are read back. They must give the same tokens, and the same ids for the
     text of every token and for some texts in many scripts. Subword-nmt has no ids, so there only tokens are compared.
 
+    A `.tiktoken` file cannot hold a Unicode normalization. If the tokenizer has one, a warning is logged that says how
+    to read the file.
+
     Raises:
         NotExpressibleError: The format cannot hold this model, or the tokenizer that was read back is different; the
             message says how.
@@ -42,6 +48,16 @@ def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], forma
     check_choice("format", format, ExportFormat)
     contents, read_back = _EXPORTS[format](tokenizer)
     _refuse_difference(tokenizer, read_back(), has_ids=format != "subword-nmt")
+    unicode = tokenizer.pre_tokenizer.unicode
+    if format == "tiktoken" and unicode != "none":
+        _export_log.warning(
+            "a .tiktoken file cannot say that this tokenizer normalizes text to %s. Read the file with that setting "
+            "(--unicode %s, shards.unicode, or Tokenizer.from_tiktoken(..., unicode=%r)); other tools must normalize "
+            "text themselves, or their ids differ",
+            unicode,
+            unicode,
+            unicode,
+        )
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     paths = []

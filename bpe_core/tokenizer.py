@@ -216,6 +216,7 @@ class Tokenizer:
         text: str,
         *,
         pattern: str,
+        unicode: Normalization = "none",
         special_tokens: Mapping[str, int] | None = None,
         roles: SpecialTokens | None = None,
     ) -> Self:
@@ -225,6 +226,7 @@ class Tokenizer:
             text: the file's text.
             pattern: how text is split into words, which the file does not say: a key of `PATTERNS` or a regular
                 expression.
+            unicode: the Unicode normalization of the text, which the file does not say either; Qwen has `NFC`.
             special_tokens: spelling -> id, which the file does not say either.
             roles: role -> spelling, for those of the special tokens that have a role.
 
@@ -235,12 +237,18 @@ class Tokenizer:
         >>> Tokenizer.from_tiktoken(text, pattern="cl100k", special_tokens={"<|endoftext|>": 100257})  # doctest: +SKIP
         Tokenizer(kind='byte', pattern='cl100k', vocab_size=100258, ...)
         """
-        model = tiktoken.read_tiktoken(text, pattern, special_tokens)
+        model = tiktoken.read_tiktoken(text, pattern, special_tokens, unicode)
         return cls(replace(model, special_roles=_check_roles(roles or {}, model)))
 
     @classmethod
     def from_vocab_and_merges(
-        cls, vocab: str, merges: str, *, pattern: str = "gpt2", special_tokens: SpecialTokens | None = None
+        cls,
+        vocab: str,
+        merges: str,
+        *,
+        pattern: str = "gpt2",
+        unicode: Normalization = "none",
+        special_tokens: SpecialTokens | None = None,
     ) -> Self:
         """Returns the tokenizer in the texts of a `vocab.json` and a `merges.txt`, as GPT-2 has them.
 
@@ -248,6 +256,7 @@ class Tokenizer:
             vocab: the text of `vocab.json`.
             merges: the text of `merges.txt`.
             pattern: how text is split into words, which the files do not say.
+            unicode: the Unicode normalization of the text, which the files do not say either; Qwen has `NFC`.
             special_tokens: role -> spelling, of entries of `vocab.json`.
 
         Raises:
@@ -257,7 +266,7 @@ class Tokenizer:
         >>> Tokenizer.from_vocab_and_merges(vocab, merges, special_tokens={"eos": "<|endoftext|>"})  # doctest: +SKIP
         Tokenizer(kind='byte', pattern='gpt2', vocab_size=50257, ...)
         """
-        return cls(vocab_and_merges.read_vocab_and_merges(vocab, merges, pattern, special_tokens))
+        return cls(vocab_and_merges.read_vocab_and_merges(vocab, merges, pattern, special_tokens, unicode))
 
     @classmethod
     def from_subword_nmt(cls, codes: str, *, special_tokens: SpecialTokens | None = None) -> Self:

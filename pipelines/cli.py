@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
 from bpe_core.export import ExportFormat
+from bpe_core.pretokenize.pre_tokenizer import Normalization
 from pipelines.errors import LockLostError, OutputLockedError, PipelineError, WorkerLostError
 from pipelines.running.outcome import EXIT_CODES, Outcome
 from pipelines.storage.manifest import list_versions
@@ -248,6 +249,12 @@ def _add_tokenizer_arguments(command: argparse.ArgumentParser, required: bool = 
         "--tokenizer", required=required, metavar="PATH", help="a tokenizer's folder, tokenizer.json or .tiktoken file"
     )
     command.add_argument("--pattern", help="how to split text into words, for a tokenizer without a pattern of its own")
+    command.add_argument(
+        "--unicode",
+        default="none",
+        choices=get_args(Normalization),
+        help="the Unicode normalization of such a tokenizer, such as NFC for Qwen's files",
+    )
 
 
 if __name__ == "__main__":

@@ -40,7 +40,29 @@ _COLOURS = ("black on bright_cyan", "black on bright_yellow", "black on bright_g
 
 
 def _read_tokenizer(args: argparse.Namespace) -> Tokenizer:
-    return read_tokenizer(args.tokenizer, args.pattern)
+    return read_tokenizer(args.tokenizer, args.pattern, unicode=args.unicode)
+
+
+_OPTIONS_OF_OTHERS: dict[str, tuple[str, Any]] = {
+    "pattern": ("--pattern", None),
+    "unicode": ("--unicode", "none"),
+    "reference": ("--reference", None),
+    "format": ("--format", "auto"),
+    "text_column": ("--text-column", "text"),
+    "positives": ("--positives", []),
+    "negatives": ("--negatives", []),
+    "json": ("--json", None),
+}
+"""Arguments that have an effect only with another argument: how they are written, and the value if left out."""
+
+
+def _refuse_without_effect(args: argparse.Namespace, names: Sequence[str], needed: str) -> None:
+    """Raises ValueError if one of these arguments is given, because what it needs is not."""
+    for name in names:
+        option, default = _OPTIONS_OF_OTHERS[name]
+        value = getattr(args, name)
+        if value != default:
+            raise ValueError(f"{option} {value} has no effect here; it needs {needed}. Leave it out")
 
 
 def _make_corpus(args: argparse.Namespace) -> Corpus:
@@ -146,6 +168,8 @@ def run_verify(args: argparse.Namespace) -> None:
         return
     if args.tokenizer or args.against or args.corpus:
         raise ValueError("--config names the tokenizer and the corpus; leave out --tokenizer, --against and --corpus")
+    _refuse_without_effect(args, ("pattern", "unicode"), "--tokenizer, not --config")
+    _refuse_without_effect(args, ("reference", "format", "text_column"), "--against, not --config")
     project = load_project(args.config, args.overrides, command=f"tokenmill verify --config {args.config}")
     _show_checks(check_tokenizer(project, _read_words(args.positives), _read_words(args.negatives)), args.json)
 
@@ -153,6 +177,9 @@ def run_verify(args: argparse.Namespace) -> None:
 def _compare_with_library(args: argparse.Namespace) -> None:
     if not (args.tokenizer and args.against and args.corpus):
         raise ValueError("give --config FILE, or all of --tokenizer, --against and --corpus")
+    _refuse_without_effect(args, ("positives", "negatives", "json"), "--config")
+    if args.against != "hf":
+        _refuse_without_effect(args, ("reference",), "--against hf")
     tokenizer = _read_tokenizer(args)
     found = compare_ids(tokenizer, args.against, _make_corpus(args), args.reference)
     print(found.line)
@@ -173,6 +200,8 @@ def run_verify_shards(args: argparse.Namespace) -> None:
     if args.sample < 0 or args.seed < 0:
         raise ValueError(f"--sample is {args.sample} and --seed is {args.seed}; neither may be negative")
     may_be_gone = args.sources_may_be_gone
+    if not args.tokenizer:
+        _refuse_without_effect(args, ("pattern", "unicode"), "--tokenizer")
     if args.config is None:
         tokenizer = _read_tokenizer(args) if args.tokenizer else None
         folder = args.shards
@@ -219,6 +248,8 @@ def run_audit(args: argparse.Namespace) -> None:
     tokenizer = _read_tokenizer(args)
     if args.corpus and args.counts:
         raise ValueError("give --corpus or --counts, not both")
+    if not args.corpus:
+        _refuse_without_effect(args, ("format", "text_column"), "--corpus")
     word_counts = None
     if args.counts:
         word_counts, _ = read_word_counts(args.counts)

@@ -93,14 +93,20 @@ def _order_by_id(ids: Mapping[bytes, int]) -> list[bytes]:
 
 
 def write_tiktoken(model: Model) -> str:
-    """Returns the text of a `.tiktoken` file; special tokens and the pattern are left out, as the format has neither.
+    """Returns the text of a `.tiktoken` file.
+
+    Special tokens, the pattern and the Unicode normalization are left out, because the format has none of them.
 
     Raises:
-        NotExpressibleError: The model is of kind `char`, has added tokens that are not special, or would encode
-            differently when its ids are used as ranks.
+        NotExpressibleError: The model is of kind `char`, puts text in lower case, has added tokens that are not
+            special, or would encode differently when its ids are used as ranks.
     """
     if model.alphabet.kind != "byte":
         raise NotExpressibleError("a .tiktoken file holds tokens of bytes, but this tokenizer is of kind char")
+    if model.pre_tokenizer.lowercase:
+        raise NotExpressibleError(
+            "a .tiktoken file cannot say that text is put in lower case, as this tokenizer does; export hugging-face"
+        )
     if any(not token.special for token in model.added_tokens):
         raise NotExpressibleError("a .tiktoken file cannot hold added tokens that are not special")
     if model.ranked_by == "merge":

@@ -11,10 +11,15 @@ from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, l
 from bpe_core.formats.hugging_face_layout import read_hugging_face
 from bpe_core.formats.ranks import find_first_unreachable, rank_by_merges
 from bpe_core.formats.shared_entries import spell_tokens
+from bpe_core.pretokenize.pre_tokenizer import Normalization
 
 
 def read_vocab_and_merges(
-    vocab: str, merges: str, pattern: str = "gpt2", special_tokens: SpecialTokens | None = None
+    vocab: str,
+    merges: str,
+    pattern: str = "gpt2",
+    special_tokens: SpecialTokens | None = None,
+    unicode: Normalization = "none",
 ) -> Model:
     """Returns the model in a `vocab.json` and a `merges.txt`, which is of kind `byte`.
 
@@ -23,6 +28,7 @@ def read_vocab_and_merges(
         merges: The text of `merges.txt`.
         pattern: How text is split into words: a key of `PATTERNS` or a regular expression.
         special_tokens: Role -> spelling; each must be an entry of `vocab.json`.
+        unicode: The Unicode normalization applied before splitting.
 
     Raises:
         ValueError: A special token is not in `vocab.json`, a line of `merges.txt` is not two tokens, or as in
@@ -43,7 +49,7 @@ def read_vocab_and_merges(
     }
     model = read_hugging_face(content)
     roles = {role: given if isinstance(given, str) else list(given) for role, given in (special_tokens or {}).items()}
-    return replace(model, pre_tokenizer=make_pre_tokenizer("byte", pattern), special_roles=roles)
+    return replace(model, pre_tokenizer=make_pre_tokenizer("byte", pattern, unicode), special_roles=roles)
 
 
 def write_vocab_and_merges(model: Model) -> tuple[str, str]:

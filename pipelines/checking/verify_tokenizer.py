@@ -21,6 +21,7 @@ from pipelines.checking.training_checks import (
 )
 from pipelines.errors import CheckSkippedError
 from pipelines.reading.formats.known_answers import NEGATIVES, POSITIVES
+from pipelines.rows.segments import read_job_tokenizer
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project import Project
 from pipelines.storage.tokenizer_files import read_tokenizer
@@ -42,10 +43,10 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
     Raises:
         FileNotFoundError: the tokenizer or the corpus does not exist.
     """
-    path = project.train.output if project.train else TokenizingJob.of(project).shards.tokenizer
-    assert path is not None
+    shards = None if project.train else TokenizingJob.of(project).shards
+    path = project.train.output if project.train else TokenizingJob.of(project).shards.tokenizer or ""
     try:
-        tokenizer = read_tokenizer(path)
+        tokenizer = read_job_tokenizer(shards) if shards else read_tokenizer(path)
     except ValueError as error:
         yield Check("loads", "fail", str(error))
         return

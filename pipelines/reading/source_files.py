@@ -5,7 +5,7 @@ import logging
 import os.path
 import re
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -86,10 +86,22 @@ def find_files(
     weights = dict(zip(corpus.files, corpus.weights, strict=False))
     with ThreadPoolExecutor(_INSPECTING_THREADS) as threads:
         inspected = threads.map(lambda entry: _inspect(entry[0], corpus, with_fingerprints), found)
-        return [
+        sources = [
             replace(file, source=source, weight=weights.get(source, 1.0))
             for file, (_, source) in zip(inspected, found, strict=True)
         ]
+    _warn_about_unused_settings(corpus, {source.format for source in sources})
+    return sources
+
+
+def _warn_about_unused_settings(corpus: Corpus, formats: Collection[str]) -> None:
+    """Warns about settings for formats that no file has."""
+    for name, default, used_by in (("text_column", "text", {"parquet", "jsonl"}), ("text_document", "file", {"text"})):
+        value = getattr(corpus, name)
+        if value != default and corpus.sample is None and not used_by & set(formats):
+            _logger.warning(
+                "corpus.%s is %r, which has no effect: all files are %s", name, value, " or ".join(sorted(formats))
+            )
 
 
 def _make_known_answers_file() -> SourceFile:

@@ -19,6 +19,7 @@ from pipelines.reading.source_files import find_files
 from pipelines.reading.tasks import plan_tasks
 from pipelines.report.figures import Figure, FigureInputs, TrainingData, make_figures
 from pipelines.report.page import render_page
+from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.console import console
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import ReportJob
@@ -48,7 +49,7 @@ def make_report(job: ReportJob, name: str) -> str:
     """
     _check_installed()
     settings = job.report
-    tokenizer = read_tokenizer(settings.tokenizer or "")
+    tokenizer = _read_report_tokenizer(job)
     inputs = _gather_inputs(tokenizer, job)
     figures = make_figures(tokenizer, inputs)
     facts = _list_facts(tokenizer, name)
@@ -62,6 +63,13 @@ def make_report(job: ReportJob, name: str) -> str:
         if figure.absent:
             console.print(f"  left out: {figure.title}. {figure.absent}")
     return path
+
+
+def _read_report_tokenizer(job: ReportJob) -> Tokenizer:
+    """Returns the tokenizer of the report, read with the settings of `shards` if that section names the same one."""
+    if job.shards and job.shards.tokenizer == job.report.tokenizer:
+        return read_job_tokenizer(job.shards)
+    return read_tokenizer(job.report.tokenizer or "")
 
 
 def _check_installed() -> None:

@@ -21,6 +21,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProv
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
 from pipelines.errors import BadInputError, BadRowsError, PipelineError, WorkerLostError
+from pipelines.running.console import console
 from pipelines.running.worker import delete_if_exists
 from pipelines.settings.run import Run
 
@@ -38,6 +39,8 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     with _make_liveness_file() as liveness_file:
         is_local = all(flag.split("=")[0] != "--runner" for flag in beam_args)
         if not is_local:
+            if run.workers:
+                console.print(f"note: run.workers is {run.workers}, which has no effect with Beam's --runner")
             pipeline = beam.Pipeline(options=PipelineOptions(list(beam_args)))
         else:
             options = PipelineOptions([f"--direct_num_workers={run.num_workers}", *beam_args])

@@ -1,5 +1,6 @@
 """The section `corpus`: which documents the jobs read."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -80,4 +81,25 @@ class Corpus(Section):
             )
         if bool(self.files) == bool(self.sample):
             raise ValueError(f"files is {list(self.files)} and sample is {self.sample}; give exactly one of the two")
+        self._refuse_without_effect()
         return self
+
+    def _refuse_without_effect(self) -> None:
+        """Raises ValueError if a setting cannot change anything because of the others."""
+        if self.sample == "known-answers":
+            self._refuse_given(["format", "text_column", "text_document", "fingerprint"], "sample: known-answers")
+        elif self.sample:
+            self._refuse_given(["format", "text_column"], f"sample: {self.sample}")
+        elif self.format == "text":
+            self._refuse_given(["text_column"], "format: text")
+        elif self.format != "auto":
+            self._refuse_given(["text_document"], f"format: {self.format}")
+        if not self.weights:
+            self._refuse_given(["weight_seed"], "a corpus without weights")
+
+    def _refuse_given(self, names: Sequence[str], reason: str) -> None:
+        """Raises ValueError if one of these settings has another value than its default."""
+        for name in names:
+            value = getattr(self, name)
+            if value != type(self).model_fields[name].default:
+                raise ValueError(f"{name} is {value!r}, which has no effect with {reason}; remove one of the two")

@@ -24,6 +24,7 @@ class TrainingJob:
 
     Attributes:
         outputs: setting -> folder of every output of the project; no file of the corpus may be in one of them.
+        notes: sentences to show, about settings that have no effect.
     """
 
     corpus: Corpus
@@ -31,6 +32,7 @@ class TrainingJob:
     train: Train
     run: Run
     outputs: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, project: Project) -> Self:
@@ -50,7 +52,13 @@ class TrainingJob:
                 f"tokenizer.{taken[0]} is given, and train.start_from names a tokenizer that has its own; remove one "
                 f"of the two. With start_from there may be {', '.join(sorted(LEARNING_SETTINGS))}"
             )
-        return cls(project.corpus, project.tokenizer, project.train, project.run, project.outputs)
+        notes = []
+        if project.train.from_counts is not None:
+            notes.append(
+                f"training from the word counts in {project.train.from_counts}: the corpus is not read, so corpus.* "
+                "and train.num_partitions have no effect"
+            )
+        return cls(project.corpus, project.tokenizer, project.train, project.run, project.outputs, tuple(notes))
 
     @property
     def output(self) -> str:
@@ -70,19 +78,22 @@ class TokenizingJob:
     Attributes:
         shards: with `tokenizer` set; it is `train.output` if the project names no other.
         outputs: setting -> folder of every output of the project; no file of the corpus may be in one of them.
+        notes: sentences to show, about settings that have no effect.
     """
 
     corpus: Corpus
     shards: Shards
     run: Run
     outputs: Mapping[str, str]
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, project: Project) -> Self:
         """Returns the settings of job 2.
 
         Raises:
-            ValueError: the section `shards` or the tokenizer is missing, or two outputs are the same folder.
+            ValueError: the section `shards` or the tokenizer is missing, two outputs are the same folder, or the
+                section `tokenizer` has no effect.
         """
         _check_outputs(project)
         shards = project.shards
@@ -92,7 +103,15 @@ class TokenizingJob:
             if project.train is None:
                 raise ValueError("shards.tokenizer is missing: name a tokenizer's folder or file")
             shards = shards.model_copy(update={"tokenizer": project.train.output})
-        return cls(project.corpus, shards, project.run, project.outputs)
+        notes = []
+        if "bucket_lengths" in shards.model_fields_set and shards.layout == "packed" and len(shards.bucket_lengths) > 1:
+            notes.append(
+                f"packed rows have one length: {shards.longest_row}, the longest of shards.bucket_lengths "
+                f"{list(shards.bucket_lengths)}; the others have no effect"
+            )
+        return cls(
+            project.corpus, shards, project.run, project.outputs, (*notes, *_explain_foreign_tokenizer(project, shards))
+        )
 
     @property
     def output(self) -> str:
@@ -189,6 +208,30 @@ class ReportJob:
     def worker_paths(self) -> list[str]:
         """The paths that workers read or write."""
         return list(self.corpus.files)
+
+
+def _explain_foreign_tokenizer(project: Project, shards: Shards) -> list[str]:
+    """Returns a note if `shards.tokenizer` names a tokenizer to which the section `tokenizer` does not apply.
+
+    Raises:
+        ValueError: the section `tokenizer` then has no effect at all, because the project trains no tokenizer.
+    """
+    if project.tokenizer is None or shards.tokenizer is None:
+        return []
+    trained, named = project.train and os.path.normpath(project.train.output), os.path.normpath(shards.tokenizer)
+    if trained and (named == trained or named.startswith(f"{trained}{os.sep}")):
+        return []
+    given = ", ".join(f"tokenizer.{name}" for name in sorted(project.tokenizer.model_fields_set))
+    remedy = (
+        "If the tokenizer's files do not contain its pattern, normalization and special tokens, use shards.pattern, "
+        "shards.unicode and shards.special_tokens"
+    )
+    if project.train is None and project.sweep is None:
+        raise ValueError(
+            f"{given}: no effect, because shards.tokenizer names {shards.tokenizer}, and the project has neither a "
+            f"section train nor a section sweep. Remove the section tokenizer. {remedy}"
+        )
+    return [f"shards.tokenizer names {shards.tokenizer}, so {given} do not apply to the shards. {remedy}"]
 
 
 def _check_outputs(project: Project) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from bpe_core.encoding.added_tokens import SpecialInText
+from bpe_core.pretokenize.pre_tokenizer import Normalization
 from pipelines.settings.section import OutputFolder, Section
 from pipelines.storage.output_files import ROW_COLUMNS
 
@@ -34,6 +35,9 @@ class Shards(Section):
     )
     pattern: str | None = Field(
         None, description="the pattern of a tokenizer whose files have none: .tiktoken, or vocab.json with merges.txt"
+    )
+    unicode: Normalization = Field(
+        "none", description="the Unicode normalization of such a tokenizer, such as NFC for Qwen's files"
     )
     special_tokens: dict[str, dict[str, int]] = Field(
         {}, description="for such a tokenizer: role to spelling to id, such as {eos: {<|endoftext|>: 100257}}"

@@ -51,6 +51,10 @@ class TokenizerSettings(Section):
         _ = self.merge_settings  # Raises ValueError if they contradict each other.
         make_pre_tokenizer(self.kind, self.pattern)
         num_special = len(list_special_tokens(self.special_tokens))
+        if self.special_ids != "last" and not num_special:
+            raise ValueError(
+                f"special_ids is {self.special_ids!r}, which has no effect without special_tokens; remove it"
+            )
         if self.kind == "byte":
             if self.vocab_size is not None and self.vocab_size < 256 + num_special:
                 raise ValueError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 from bpe_core.formats.tokenizer_json import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS, Normalization
 from bpe_core.tokenizer import Tokenizer
 from pipelines.storage import files
 
@@ -13,7 +13,10 @@ _in_use: WeakValueDictionary[tuple[str, str, str | None], Tokenizer] = WeakValue
 
 
 def read_tokenizer(
-    path: str, pattern: str | None = None, special_tokens: Mapping[str, Mapping[str, int]] | None = None
+    path: str,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, Mapping[str, int]] | None = None,
+    unicode: Normalization = "none",
 ) -> Tokenizer:
     """Returns the tokenizer in a folder, in a `tokenizer.json` with the files beside it, or in a `.tiktoken` file.
 
@@ -24,10 +27,12 @@ def read_tokenizer(
         pattern: splits text into words; needed for `.tiktoken`, and for `vocab.json` with `merges.txt`, which do not
             contain it.
         special_tokens: role -> spelling -> id, for the same files.
+        unicode: the Unicode normalization of the text, for the same files.
 
     Raises:
         FileNotFoundError: the tokenizer does not exist.
-        ValueError: see `Tokenizer.load`; or the pattern is missing, or was given although the files contain it.
+        ValueError: see `Tokenizer.load`; or the pattern is missing, or an argument was given although the files
+            contain it.
     """
     tables = [files.join(path, name) for name in ("vocab.json", "merges.txt")]
     is_ranks = path.endswith(".tiktoken")
@@ -35,19 +40,22 @@ def read_tokenizer(
         if pattern is None:
             raise ValueError(
                 f"{path} does not contain the pattern that splits text into words. Give the pattern that the tokenizer "
-                f"was trained with (shards.pattern, --pattern): one of {', '.join(PATTERNS)}, or a regular expression"
+                f"was trained with (shards.pattern, --pattern): one of {', '.join(PATTERNS)}, or a regular expression. "
+                "Where neither can be given, first convert the tokenizer to a tokenizer.json: "
+                f"tokenmill export --format hugging-face --output FOLDER --tokenizer {path} --pattern PATTERN"
             )
         try:
-            return _read_without_pattern([path] if is_ranks else tables, pattern, special_tokens or {})
+            return _read_without_pattern([path] if is_ranks else tables, pattern, special_tokens or {}, unicode)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     file = path if path.endswith(".json") else files.join(path, TOKENIZER_FILE)
     if not files.exists(file):
         raise FileNotFoundError(f"{file}: no such file; train the tokenizer first (tokenmill train), or name another")
-    if pattern is not None or special_tokens:
+    if pattern is not None or special_tokens or unicode != "none":
         raise ValueError(
-            f"{path} already contains the pattern and the special tokens; remove the pattern {pattern!r} and the "
-            f"special tokens {special_tokens or 'none'} from the settings"
+            f"{path} already contains the pattern, the special tokens and the normalization; remove the pattern "
+            f"{pattern!r}, the special tokens {special_tokens or 'none'} and the normalization {unicode!r} from the "
+            "settings"
         )
     beside = [files.join(files.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
     roles = next((files.read_text(path) for path in beside if files.exists(path)), None)
@@ -59,7 +67,9 @@ def read_tokenizer(
     return tokenizer
 
 
-def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mapping[str, Mapping[str, int]]) -> Tokenizer:
+def _read_without_pattern(
+    paths: list[str], pattern: str, special_tokens: Mapping[str, Mapping[str, int]], unicode: Normalization
+) -> Tokenizer:
     """Returns the tokenizer in a `.tiktoken` file, or in `vocab.json` and `merges.txt`."""
     ids = {spelling: id_ for given in special_tokens.values() for spelling, id_ in given.items()}
     roles: dict[str, str | list[str]] = {
@@ -68,8 +78,10 @@ def _read_without_pattern(paths: list[str], pattern: str, special_tokens: Mappin
     }
     texts = [files.read_text(path) for path in paths]
     if len(texts) == 1:
-        return Tokenizer.from_tiktoken(texts[0], pattern=pattern, special_tokens=ids, roles=roles)
-    tokenizer = Tokenizer.from_vocab_and_merges(texts[0], texts[1], pattern=pattern, special_tokens=roles)
+        return Tokenizer.from_tiktoken(texts[0], pattern=pattern, unicode=unicode, special_tokens=ids, roles=roles)
+    tokenizer = Tokenizer.from_vocab_and_merges(
+        texts[0], texts[1], pattern=pattern, unicode=unicode, special_tokens=roles
+    )
     for spelling, id_ in ids.items():
         if tokenizer.special_tokens[spelling] != id_:
             raise ValueError(

@@ -31,7 +31,10 @@ from pipelines.tokenizing.preview import Preview, make_preview
 from pipelines.tokenizing.tokenize_task import TokenizeTasks
 
 _CORPUS_SETTINGS_NOT_IN_IDENTITY = ("files", "sample", "weights")
-_SHARDS_SETTINGS_NOT_IN_IDENTITY = ("output", "tokenizer", "pattern", "special_tokens", "on_changed", "on_removed")
+_SHARDS_SETTINGS_NOT_IN_IDENTITY = (
+    *("output", "on_changed", "on_removed"),
+    *("tokenizer", "pattern", "unicode", "special_tokens"),  # The tokenizer's fingerprint covers these.
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def run_tokenizing(job: TokenizingJob, beam_args: Sequence[str] = (), run_id: st
         ValueError: the tokenizer lacks a token that the settings ask for; see also `make_plan`.
     """
     files.use_flags(beam_args)
+    for note in job.notes:
+        console.print(f"note: {note}")
     tokenizer = read_job_tokenizer(job.shards)
     with lock_output(job.output, job.run, run_id) as lock:
         return _tokenize(job, tokenizer, beam_args, lock)

@@ -59,6 +59,8 @@ def run_training(job: TrainingJob, beam_args: Sequence[str] = ()) -> Tokenizer:
         raise ValueError(
             f"{job.output} holds training shards; choose another train.output, a folder for the tokenizer alone"
         )
+    for note in job.notes:
+        console.print(f"note: {note}")
     with lock_output(job.output, job.run) as lock:
         return _train(job, beam_args, lock)
 

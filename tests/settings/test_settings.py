@@ -467,6 +467,60 @@ def test_cores_are_counted_on_systems_without_cpu_affinity(monkeypatch: pytest.M
     assert Run().num_workers == 1
 
 
+@pytest.mark.parametrize(
+    ("corpus", "message"),
+    [
+        ({"format": "text", "text_column": "body"}, "text_column is 'body', which has no effect with format: text"),
+        ({"format": "jsonl", "text_document": "line"}, "text_document is 'line', which has no effect with format: js"),
+        ({"format": "parquet", "text_document": "line"}, "text_document is 'line', which has no effect with format: p"),
+        ({"weight_seed": 3}, "weight_seed is 3, which has no effect with a corpus without weights"),
+        (
+            {"files": [], "sample": "known-answers", "text_column": "x"},
+            "text_column is 'x', which has no effect with sample: known-answers",
+        ),
+        (
+            {"files": [], "sample": "python-stdlib", "format": "jsonl"},
+            "format is 'jsonl', which has no effect with sample: python-stdlib",
+        ),
+        ({"files": [], "sample": "known-answers", "fingerprint": "sampled"}, "fingerprint is 'sampled', which has no"),
+    ],
+)
+def test_corpus_settings_without_effect_are_refused(tmp_path: Path, corpus: dict[str, Any], message: str) -> None:
+    assert complaint(tmp_path, corpus={"files": "a.txt", **corpus}).startswith(f"corpus: {message}")
+
+
+def test_the_place_of_special_tokens_that_do_not_exist_is_refused(tmp_path: Path) -> None:
+    said = complaint(tmp_path, tokenizer={"num_merges": 1, "special_ids": "first"})
+    assert said == "tokenizer: special_ids is 'first', which has no effect without special_tokens; remove it"
+
+
+def test_a_section_tokenizer_that_does_not_apply_to_the_shards_is_refused_or_noted(tmp_path: Path) -> None:
+    def job(**sections: Any) -> TokenizingJob:
+        return TokenizingJob.of(load_project(settings_file(tmp_path, **sections)))
+
+    tokenizer = {"num_merges": 1, "unicode": "NFC"}
+    shards = {"output": "o", "tokenizer": "qwen.tiktoken", "pattern": "qwen2"}
+    with pytest.raises(
+        ValueError, match=r"tokenizer.num_merges, tokenizer.unicode: no effect, because shards.tokenizer"
+    ):
+        job(tokenizer=tokenizer, shards=shards)
+    (note,) = job(tokenizer=tokenizer, train={"output": "t"}, shards=shards).notes
+    assert "so tokenizer.num_merges, tokenizer.unicode do not apply to the shards. If" in note
+    assert "use shards.pattern, shards.unicode and shards.special_tokens" in note
+    for own in ("t", "./t/", "t/tokenizer.json"):
+        assert job(tokenizer=tokenizer, train={"output": "t"}, shards={"output": "o", "tokenizer": own}).notes == ()
+    assert job(tokenizer=tokenizer, train={"output": "t"}, shards={"output": "o"}).notes == ()
+
+
+def test_settings_without_effect_in_a_job_are_noted(tmp_path: Path) -> None:
+    train = {"output": "t", "from_counts": "c", "num_partitions": 3}
+    (note,) = TrainingJob.of(load_project(settings_file(tmp_path, tokenizer={"num_merges": 1}, train=train))).notes
+    assert note.endswith("the corpus is not read, so corpus.* and train.num_partitions have no effect")
+    shards = {"output": "o", "tokenizer": "t", "layout": "packed", "bucket_lengths": [8, 16]}
+    (note,) = TokenizingJob.of(load_project(settings_file(tmp_path, shards=shards))).notes
+    assert note.startswith("packed rows have one length: 16, the longest of shards.bucket_lengths [8, 16]")
+
+
 def test_a_manifest_gives_back_every_setting(tmp_path: Path) -> None:
     settings = {"pattern": "[ 1 ]|[  2,  3  ]", "bucket_lengths": [4, -8], "empty": [], "carry": ["1", "\n[ 7 ]"]}
     write_json(str(tmp_path / "_manifest.json"), settings)

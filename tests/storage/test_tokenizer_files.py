@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bpe_core import Tokenizer
+from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.export import export_tokenizer
 from pipelines.storage.tokenizer_files import read_tokenizer
 
@@ -49,7 +50,12 @@ def test_a_tokenizer_without_a_pattern_is_read_with_one(name: str, paths: dict[s
             SPECIAL,
             r"tables does not contain the pattern that splits text into words\. Give the pattern",
         ),
-        ("own", "gpt2", {}, "own already contains the pattern and the special tokens; remove the pattern 'gpt2'"),
+        (
+            "own",
+            "gpt2",
+            {},
+            "own already contains the pattern, the special tokens and the normalization; remove the pattern 'gpt2'",
+        ),
         ("own", None, SPECIAL, "own already contains the pattern"),
         ("ranks", "gpt2", {"eos": {"<|e|>": 3}}, r"tokenizer\.tiktoken: the id 3 is given to b'\\x03' and to b'<|e|>'"),
         (
@@ -69,6 +75,33 @@ def test_arguments_that_do_not_fit_the_files_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         read_tokenizer(paths[name], pattern, special)
+
+
+@pytest.mark.parametrize("name", ["ranks", "tables"])
+def test_the_normalization_of_a_tokenizer_without_a_pattern_is_given(name: str, paths: dict[str, str]) -> None:
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    plain, normalized = (read_tokenizer(paths[name], "gpt2", SPECIAL, unicode) for unicode in ("none", "NFC"))
+    assert plain.encode(decomposed) != plain.encode(composed)
+    assert normalized.encode(decomposed) == plain.encode(composed)
+    assert normalized.fingerprint != plain.fingerprint
+    with pytest.raises(ValueError, match=r"own already contains the pattern, .* remove .* the normalization 'NFC'"):
+        read_tokenizer(paths["own"], unicode="NFC")
+
+
+def test_an_export_says_that_the_format_cannot_hold_a_normalization(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    normalizing = Tokenizer.train([TEXT], pattern="gpt2", unicode="NFC", vocab_size=265)
+    (path,) = export_tokenizer(normalizing, tmp_path, "tiktoken")
+    assert "cannot say that this tokenizer normalizes text to NFC. Read the file with that setting" in caplog.text
+    assert "--unicode NFC, shards.unicode" in caplog.text
+    assert read_tokenizer(str(path), "gpt2", unicode="NFC").encode("e\u0301") == normalizing.encode("\u00e9")
+    caplog.clear()
+    export_tokenizer(TRAINED, tmp_path, "tiktoken")
+    assert caplog.text == ""
+    lower = Tokenizer.train([TEXT], pattern="gpt2", lowercase=True, vocab_size=265)
+    with pytest.raises(NotExpressibleError, match="cannot say that text is put in lower case"):
+        export_tokenizer(lower, tmp_path, "tiktoken")
 
 
 def test_files_that_are_not_a_vocabulary_are_named(paths: dict[str, str]) -> None:

@@ -332,6 +332,20 @@ def test_shards_are_written_with_a_tiktoken_file_and_a_pattern(corpus: Path, tok
         tokenize_corpus(project(corpus, ranks, tmp_path / "none", {"pattern": "gpt2"}))
 
 
+def test_shards_of_a_tiktoken_file_are_normalized_if_the_settings_say_so(tokenizer: Path, tmp_path: Path) -> None:
+    (ranks,) = export_tokenizer(Tokenizer.train(["cafe"], vocab_size=258), tmp_path, "tiktoken")
+    corpus = write_file(tmp_path / "a.parquet", ["caf\u00e9", "cafe\u0301"])
+    ids = {}
+    for unicode in ("none", "NFC"):
+        settings = {"pattern": "gpt2", "unicode": unicode, "end_token": False}
+        tokenize_corpus(project(corpus, ranks, tmp_path / unicode, settings))
+        ids[unicode] = [real_ids(row) for row in sorted(rows_in(tmp_path / unicode), key=lambda row: row["source_row"])]
+    assert ids["none"][0] != ids["none"][1]
+    assert ids["NFC"] == [ids["none"][0]] * 2
+    with pytest.raises(ValueError, match="already contains the pattern, the special tokens and the normalization"):
+        tokenize_corpus(project(corpus, tokenizer, tmp_path / "own", {"unicode": "NFC"}))
+
+
 def test_row_groups_are_as_large_as_asked(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     settings = {"bucket_lengths": [16], "row_group_bytes": 16 * 4 * 7, "task_bytes": 10**9}
     tokenize_corpus(project(corpus, tokenizer, tmp_path, settings))
