@@ -34,7 +34,8 @@ from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_me
 from bpe_core.merging.alphabet import MARKER
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.merging.settings import MergeOptions, MergeSettings, combine_settings
-from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer, repair_surrogates
+from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, repair_surrogates
 from bpe_core.pretokenize.word_counting import count_words
 
 

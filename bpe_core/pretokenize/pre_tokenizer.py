@@ -4,21 +4,18 @@ Training and encoding use equal pre-tokenizers, so that training learns no token
 """
 
 import logging
-import sys
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import regex
 
 from bpe_core.kernels import Int64s, UInt8s
+from bpe_core.pretokenize.normalizer import Normalization, normalize_array, normalize_text
 from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
 from bpe_core.pretokenize.scanner import split_texts
-
-Normalization = Literal["none", "NFC", "NFD", "NFKC", "NFKD"]
 
 WHITESPACE = "whitespace"
 """The name of the pattern whose matches are runs of anything but white space."""
@@ -132,9 +129,7 @@ class PreTokenizer:
         >>> PreTokenizer("gpt2", unicode="NFKC", lowercase=True).normalize("ＡÉ ①")
         'aé 1'
         """
-        if self.unicode != "none":
-            text = unicodedata.normalize(self.unicode, text)
-        return text.translate(_make_lowercase_table()) if self.lowercase else text
+        return normalize_text(text, self.unicode, self.lowercase)
 
     def normalize_batch(self, texts: pa.Array) -> pa.Array:
         """Returns an Arrow array (`large_string`) of the normalized texts; a null stays a null.
@@ -145,8 +140,7 @@ class PreTokenizer:
         texts = _check_utf8(texts)
         if self.unicode == "none" and not self.lowercase:
             return texts
-        normalized = (None if text is None else self.normalize(text) for text in texts.to_pylist())
-        return pa.array(normalized, pa.large_string())
+        return normalize_array(texts, self.unicode, self.lowercase)
 
     def split_batch(self, data: UInt8s, offsets: Int64s) -> WordEnds:
         """Splits a batch of texts, which are already normalized.
@@ -276,10 +270,3 @@ def repair_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
-
-
-@cache
-def _make_lowercase_table() -> dict[int, str]:
-    """Returns the lower-case mapping of each code point that has one, for `str.translate`."""
-    lower = {code: chr(code).lower() for code in range(sys.maxunicode + 1)}
-    return {code: mapped for code, mapped in lower.items() if mapped != chr(code)}
