@@ -17,7 +17,7 @@ import regex
 
 from bpe_core.kernels import flatten_bytes
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
-from bpe_core.pretokenize.unicode_categories import WHITE_SPACE
+from bpe_core.pretokenize.unicode_categories import WHITE_SPACE, load_word_characters
 
 SpecialInText = Literal["plain", "allow", "refuse"]
 """What the spelling of a special token in a text means: ordinary text (`plain`), the token (`allow`), or an error."""
@@ -213,11 +213,8 @@ class _LiteralFinder:
             yield _Match(None, end, len(text))
 
 
-_WORD_CHARACTER = regex.compile(r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]")
-
-
 def _is_word_character(character: str) -> bool:
-    return bool(_WORD_CHARACTER.match(character))
+    return character != "" and bool(load_word_characters()[ord(character)])
 
 
 def _find_common_starts(contents: list[str]) -> list[str]:

@@ -61,6 +61,21 @@ def load_category(name: str) -> CodePointSet:
 
 
 @cache
+def load_word_characters() -> CodePointSet:
+    r"""Returns the characters that `\w` matches in the `regex` package and in Rust.
+
+    Hugging Face tokenizers uses the latter to find added tokens that are `single_word`.
+    """
+    # The property Alphabetic also holds the circled and squared Latin letters, which are symbols by category.
+    members = make_code_point_set(0x200C, 0x200D, *range(0x24B6, 0x24EA))
+    for first, last in ((0x1F130, 0x1F149), (0x1F150, 0x1F169), (0x1F170, 0x1F189)):
+        members[first : last + 1] = True
+    for name in ("L", "M", "Nd", "Nl", "Pc"):
+        members |= load_category(name)
+    return members
+
+
+@cache
 def _load_categories() -> tuple[list[str], npt.NDArray[np.uint8]]:
     """Returns the sorted names of all categories, and for each code point the index of its category in them."""
     lines = [line.split() for line in _FILE.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
