@@ -76,6 +76,14 @@ def load_word_characters() -> CodePointSet:
 
 
 @cache
+def load_printable_characters() -> CodePointSet:
+    """Returns the characters that can be seen, and the space: all but controls, separators and unassigned ones."""
+    members = ~load_category("C") & ~load_category("Z")
+    members[ord(" ")] = True
+    return members
+
+
+@cache
 def _load_categories() -> tuple[list[str], npt.NDArray[np.uint8]]:
     """Returns the sorted names of all categories, and for each code point the index of its category in them."""
     lines = [line.split() for line in _FILE.read_text(encoding="ascii").splitlines() if not line.startswith("#")]

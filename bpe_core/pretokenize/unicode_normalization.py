@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from bpe_core.pretokenize.unicode_categories import CodePointSet, make_code_point_set
+
 NORMALIZATION_UNICODE_VERSION = "9.0.0"
 LOWER_CASE_UNICODE_VERSION = "17.0.0"
 
@@ -40,6 +42,8 @@ class NormalizationData(NamedTuple):
         compatibility: one step of the compatibility decomposition, for characters without a canonical one.
         compositions: the character that two characters are composed to.
         lower_case: the lower case of a character, one or more code points.
+        folded: what a character is folded to when case is ignored, one or more code points; only where that is not
+            its lower case.
     """
 
     classes: dict[int, int]
@@ -47,6 +51,7 @@ class NormalizationData(NamedTuple):
     compatibility: dict[int, tuple[int, ...]]
     compositions: dict[tuple[int, int], int]
     lower_case: dict[int, tuple[int, ...]]
+    folded: dict[int, tuple[int, ...]]
 
 
 _TITLES = {
@@ -55,6 +60,7 @@ _TITLES = {
     "excluded": "Canonical decompositions that are not composed again: code point, decomposition.",
     "compatibility": "Compatibility decompositions: code point, decomposition.",
     "lower_case": "Lower case: code point, its lower case.",
+    "folded": "Case folding where it is not the lower case: code point, what it is folded to.",
 }
 """The sections of the data file, with the comment at the start of each."""
 
@@ -70,10 +76,10 @@ def read_normalization_data() -> NormalizationData:
         else:
             first, *others = (int(field, 16) for field in line.split(" "))
             section[first] = tuple(others)
-    runs, composed, excluded, compatibility, lower_case = (sections[title] for title in _TITLES.values())
+    runs, composed, excluded, compatibility, lower_case, folded = (sections[title] for title in _TITLES.values())
     classes = {code: class_ for first, (last, class_) in runs.items() for code in range(first, last + 1)}
     compositions = {(pair[0], pair[1]): code for code, pair in composed.items()}
-    return NormalizationData(classes, composed | excluded, compatibility, compositions, lower_case)
+    return NormalizationData(classes, composed | excluded, compatibility, compositions, lower_case, folded)
 
 
 def decompose_fully(data: NormalizationData, form: Form) -> dict[int, tuple[int, ...]]:
@@ -95,6 +101,36 @@ def decompose_fully(data: NormalizationData, form: Form) -> dict[int, tuple[int,
     for code in steps:
         decompose(code)
     return full
+
+
+def load_normalizable_characters() -> CodePointSet:
+    """Returns the characters that a normalization form can change, move or combine with others."""
+    data = read_normalization_data()
+    pairs = {code for pair in data.compositions for code in pair}
+    members = make_code_point_set(*data.classes, *data.canonical, *data.compatibility, *pairs)
+    for first, count in (
+        (HANGUL_FIRST, NUM_HANGUL),
+        (HANGUL_L, NUM_HANGUL_L),
+        (HANGUL_V, NUM_HANGUL_V),
+        (HANGUL_T + 1, NUM_HANGUL_T - 1),
+    ):
+        members[first : first + count] = True
+    return members
+
+
+def fold_case(text: str) -> str:
+    """Returns text without differences of case, by Unicode's full case folding.
+
+    >>> fold_case("Straße ΣΑΣ")
+    'strasse σασ'
+    """
+    return text.translate(_make_folding_table())
+
+
+@cache
+def _make_folding_table() -> dict[int, str]:
+    data = read_normalization_data()
+    return {code: "".join(map(chr, folded)) for code, folded in (data.lower_case | data.folded).items()}
 
 
 def _write() -> None:
@@ -124,6 +160,10 @@ def _write() -> None:
         lower = lowercase(character)
         if lower != character:
             sections["lower_case"].append(" ".join(f"{ord(c):X}" for c in (character, *lower)))
+        # Foldings never change, so those of any version of Python do. One too old for a letter gives it as it is.
+        folded = character.casefold()
+        if folded != lower and (folded != character or character.lower() == lower):
+            sections["folded"].append(" ".join(f"{ord(c):X}" for c in (character, *folded)))
     for code, class_ in classes.items():
         if classes.get(code - 1) != class_:
             last = next(end for end in range(code, 0x110000) if classes.get(end + 1) != class_)
