@@ -11,6 +11,7 @@ Line ends stand for themselves, because `^`, `$` and `.` look for them.
 """
 
 import re
+import string
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -30,13 +31,12 @@ from bpe_core.pretokenize.unicode_categories import (
 )
 
 _FIRST_STAND_IN = 0xE000
-_MAX_CLASSES = 6000
+_MAX_STAND_INS = 6000
 """The private-use area has 6400 characters."""
 
 _LINE_END = ord("\n")
 _CONTROL = {"a": 7, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11}
 _HEXADECIMAL_DIGITS = {"x": 2, "u": 4, "U": 8}
-_ASCII_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 _CATEGORIES = {
     **{name: name for name in ("c", "l", "m", "n", "p", "s", "z")},
@@ -97,7 +97,7 @@ class NotPinnedError(ValueError):
     """A pattern has a part whose meaning depends on the version of the `regex` package; the message names it."""
 
 
-class _Parser:
+class _PatternReader:
     """Reads a pattern into pieces.
 
     Attributes:
@@ -263,7 +263,7 @@ class _Parser:
             return code
         elif escaped in _CONTROL:
             return _CONTROL[escaped]
-        elif escaped in _ASCII_LETTERS + "123456789" or not escaped:
+        elif escaped in string.ascii_letters + "123456789" or not escaped:
             self._at -= 2
             raise self._refuse("\\" + escaped)
         else:
@@ -427,7 +427,8 @@ class PinnedPattern:
     """
 
     def __init__(self, expression: str) -> None:
-        parser = _Parser(expression)
+        """Rewrites the pattern."""
+        parser = _PatternReader(expression)
         # With stand-ins, a backreference would take all characters of a class for equal: then there are none.
         self._stand_ins = None if parser.has_backreferences else _choose_stand_ins(parser.pieces)
         self._pattern = regex.compile("".join(self._format_piece(piece) for piece in parser.pieces))
@@ -480,7 +481,7 @@ def _choose_stand_ins(pieces: list[Any]) -> npt.NDArray[np.uint32]:
     starts = np.flatnonzero(edges[:-1])
     rows = np.array([*(members[starts] for members in sets), *(starts == code for code in sorted(literals))]).T
     classes, numbers = np.unique(rows, axis=0, return_inverse=True)
-    if len(classes) > _MAX_CLASSES:
+    if len(classes) > _MAX_STAND_INS:
         raise NotPinnedError(f"sets that tell {len(classes)} classes of characters apart")
     stand_ins = np.where(starts == _LINE_END, _LINE_END, _FIRST_STAND_IN + numbers.reshape(-1)).astype(np.uint32)
     return np.repeat(stand_ins, np.diff([*starts, NUM_CODE_POINTS]))

@@ -102,12 +102,14 @@ def pairs() -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_every_character_and_many_pairs_equal_unicode_data(form: Form) -> None:
     assert_equal(SINGLES, form, False, unicode_data(form))
     assert_equal(pairs(), form, False, unicode_data(form))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_character_and_many_pairs_equal_hugging_face(form: Form, lowercase: bool) -> None:
@@ -115,6 +117,7 @@ def test_every_character_and_many_pairs_equal_hugging_face(form: Form, lowercase
     assert_equal(pairs()[:: 7 if lowercase else 1], form, lowercase, hugging_face(form, lowercase))
 
 
+@pytest.mark.slow
 def test_lower_case_of_every_character_equals_hugging_face() -> None:
     assert_equal(SINGLES, "none", True, hugging_face("none", True))
 
@@ -129,6 +132,7 @@ texts = st.one_of(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("form", ["none", *FORMS])
 @given(batch=st.lists(texts, max_size=5))
@@ -146,6 +150,7 @@ def test_any_text_equals_unicode_data(form: Any, text: str) -> None:
     assert normalize_text(text, form, False) == unicode_data(form)(text)
 
 
+@pytest.mark.slow
 def test_shipped_texts_equal_hugging_face() -> None:
     """Real text in many languages: the message catalogues and documentation that installed packages bring along."""
     folders = [Path(np.__file__).parents[1], Path("/usr/share/i18n"), Path("/usr/share/perl")]
@@ -260,6 +265,7 @@ def test_nothing_comes_from_the_interpreter(module: str) -> None:
         assert "unicodedata" not in imported
 
 
+@pytest.mark.slow
 def test_the_normalizer_works_without_unicodedata() -> None:
     program = (
         "import unicodedata\n"
@@ -285,6 +291,7 @@ def other_pythons() -> list[str]:
     return [python for python in found.values() if python]
 
 
+@pytest.mark.slow
 def test_other_versions_of_python_give_the_same() -> None:
     pythons = other_pythons()
     if not pythons:

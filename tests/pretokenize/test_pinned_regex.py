@@ -37,6 +37,7 @@ def find_spans_unpinned(expression: str, text: str) -> list[tuple[int, int]]:
     return [match.span() for match in regex.finditer(expression, text)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "expression",
     [
@@ -85,6 +86,7 @@ def test_patterns_find_what_they_find_in_the_package(expression: str, text: str)
     assert find_spans(expression, text) == find_spans_unpinned(expression, text)
 
 
+@pytest.mark.slow
 @given(text=st.text(st.characters(codec="utf-8").filter(lambda c: bool(KNOWN[ord(c)]))))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_split_as_by_the_package(text: str) -> None:
@@ -136,6 +138,7 @@ def test_what_cannot_be_pinned_is_refused(expression: str, reason: str) -> None:
         PreTokenizer(expression)
 
 
+@pytest.mark.slow
 def test_word_characters_are_those_of_hugging_face() -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="compares with Hugging Face tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "[T]": 1}, [], unk_token="a"))
