@@ -66,20 +66,20 @@ _SHORT_RUN = 24
 
 
 class MappingTables(NamedTuple):
-    """What a kernel knows of each character: the character's entry is `entries[block[code >> 7] + (code & 127)]`.
+    """What a kernel knows of a character, whose entry is `entries[block_starts[code >> 7] + (code & 127)]`.
 
     Attributes:
         skip: by first byte, the number of bytes of the characters that start with it if all of these are copied as they
             are; else 0.
-        block: where the entries of each block of 128 code points start.
-        entries: the combining class and flags of characters, and where what they are mapped to is in `mapped`.
+        block_starts: where the entries of each block of 128 code points start.
+        entries: the combining class and the flags of characters, and which part of `mapped` they are mapped to.
         mapped: the code points that characters are mapped to.
-        pairs: the keys of a hash table of the pairs of characters that are composed; one free slot if none is.
+        pairs: the keys of a hash table of the pairs of characters that are composed.
         composites: the composed character for each slot.
     """
 
     skip: UInt8s
-    block: Int32s
+    block_starts: Int32s
     entries: UInt32s
     mapped: UInt32s
     pairs: Int64s
@@ -96,7 +96,14 @@ def _fill_pairs(keys: Int64s, values: UInt32s, pairs: Int64s, composites: UInt32
 def _make_tables(
     entries: UInt32s, mapped: list[int], compositions: dict[tuple[int, int], int], copied: npt.NDArray[np.bool_]
 ) -> MappingTables:
-    """`copied` says of each character whether a text with it is copied as it is."""
+    """Packs tables.
+
+    Args:
+        entries: the entry of every code point.
+        mapped: the code points that entries refer to.
+        compositions: the character that two characters are composed to.
+        copied: whether the quick check passes each code point, which is then copied unless its neighbors matter.
+    """
     skip = np.zeros(256, np.uint8)
     for lead in range(256):
         if lead < 0x80:
@@ -112,14 +119,14 @@ def _make_tables(
         skip[lead] = width if copied[first : last + 1].all() else 0
     # Most blocks are alike and are kept once.
     starts: dict[bytes, int] = {}
-    block = [starts.setdefault(row.tobytes(), len(starts) * _BLOCK) for row in entries.reshape(-1, _BLOCK)]
+    block_starts = [starts.setdefault(row.tobytes(), len(starts) * _BLOCK) for row in entries.reshape(-1, _BLOCK)]
     pairs = np.full(choose_table_size(len(compositions)), EMPTY, np.int64)
     composites = np.zeros(pairs.size, np.uint32)
     keys = [first << 32 | second for first, second in compositions]
     _fill_pairs(np.array(keys, np.int64), np.array([*compositions.values()], np.uint32), pairs, composites)
     return MappingTables(
         skip,
-        np.array(block, np.int32),
+        np.array(block_starts, np.int32),
         np.frombuffer(b"".join(starts), np.uint32),
         np.array(mapped or [0], np.uint32),
         pairs,
@@ -128,6 +135,7 @@ def _make_tables(
 
 
 def _add_mappings(entries: UInt32s, mappings: dict[int, tuple[int, ...]]) -> list[int]:
+    """Lets the entry of each mapped character refer to its mapping; returns all mappings, one after the other."""
     mapped: list[int] = []
     for code, mapping in mappings.items():
         entries[code] |= len(mapped) << _MAPPED_START_SHIFT | len(mapping) << _MAPPED_LENGTH_SHIFT
@@ -155,7 +163,7 @@ def make_form_tables(form: Form) -> MappingTables:
     canonical = decompose_fully(data, "NFC")
     composed = {code for code in data.compositions.values() if composes and full[code] == canonical[code]}
     for code, mapping in full.items():
-        if mapping[0] in data.classes or mapping[0] in seconds:
+        if mapping[0] in data.classes or mapping[0] in seconds:  # A boundary is needed before the decomposition.
             entries[code] |= _NO_BOUNDARY
         # A composed character is in the form, and is looked up only in a segment that something else has started.
         if code not in composed:
@@ -176,8 +184,8 @@ def make_lower_case_tables() -> MappingTables:
 
 
 @device_function
-def _entry_of(code: Any, block: Int32s, entries: UInt32s) -> Any:
-    return entries[np.uint64(block[np.uint64(code >> 7)]) + np.uint64(code & 127)]
+def _entry_of(code: Any, block_starts: Int32s, entries: UInt32s) -> Any:
+    return entries[np.uint64(block_starts[np.uint64(code >> 7)]) + np.uint64(code & 127)]
 
 
 @device_function
@@ -217,7 +225,9 @@ def _copy_text(data: UInt8s, start: Any, stop: Any, target: UInt8s, at: Any) -> 
 
 
 @device_function
-def _find_change(data: UInt8s, at: Any, stop: Any, skip: UInt8s, block: Int32s, entries: UInt32s) -> tuple[Any, Any]:
+def _find_change(
+    data: UInt8s, at: Any, stop: Any, skip: UInt8s, block_starts: Int32s, entries: UInt32s
+) -> tuple[Any, Any]:
     """Looks from the boundary `at` on for a character that the quick check does not pass.
 
     Returns where that character is and the last boundary up to it; both are `stop` if the text is in its form.
@@ -243,7 +253,7 @@ def _find_change(data: UInt8s, at: Any, stop: Any, skip: UInt8s, block: Int32s, 
             at += width
             last_class = 0
             continue
-        entry = np.int64(_entry_of(decode_code_point(data, at), block, entries))
+        entry = np.int64(_entry_of(decode_code_point(data, at), block_starts, entries))
         if entry & (_MAY_CHANGE | _NO_BOUNDARY) == 0:
             boundary = at
             last_class = 0
@@ -262,9 +272,9 @@ def _find_change(data: UInt8s, at: Any, stop: Any, skip: UInt8s, block: Int32s, 
 @kernel
 def _count_in_form(data: UInt8s, offsets: Int64s, tables: MappingTables) -> Any:
     """Returns how many texts at the start of a batch pass the quick check."""
-    skip, block, entries = tables.skip, tables.block, tables.entries
+    skip, block_starts, entries = tables.skip, tables.block_starts, tables.entries
     for text in range(offsets.size - 1):
-        at, _ = _find_change(data, offsets[text], offsets[text + 1], skip, block, entries)
+        at, _ = _find_change(data, offsets[text], offsets[text + 1], skip, block_starts, entries)
         if at < offsets[text + 1]:
             return text
     return offsets.size - 1
@@ -275,7 +285,7 @@ def _decompose_segment(
     data: UInt8s,
     at: Any,
     stop: Any,
-    block: Int32s,
+    block_starts: Int32s,
     entries: UInt32s,
     mapped: UInt32s,
     codes: UInt32s,
@@ -290,7 +300,7 @@ def _decompose_segment(
     while at < stop:
         byte = data[np.uint64(at)]
         code = np.int64(byte) if byte < 0x80 else decode_code_point(data, at)
-        entry = np.int64(_entry_of(code, block, entries))
+        entry = np.int64(_entry_of(code, block_starts, entries))
         if at > start and entry & _NO_BOUNDARY == 0:
             break
         if count + _MAX_MAPPED_LENGTH >= codes.size:
@@ -301,7 +311,7 @@ def _decompose_segment(
             for place in range(first, first + length):
                 part = np.int64(mapped[np.uint64(place)])
                 codes[np.uint64(count)] = part
-                classes[np.uint64(count)] = np.int64(_entry_of(part, block, entries)) & _CLASS
+                classes[np.uint64(count)] = np.int64(_entry_of(part, block_starts, entries)) & _CLASS
                 count += 1
         elif HANGUL_FIRST <= code < HANGUL_FIRST + NUM_HANGUL:
             syllable = code - HANGUL_FIRST
@@ -460,12 +470,12 @@ def _normalize_from(
     `target_offsets[text + 1]` is where the text's bytes in `target` end so far. Returns the text and the boundary to go
     on from, and the number of bytes of `target` that are needed; it is 0 if `codes` is too small.
     """
-    skip, block, entries, mapped = tables.skip, tables.block, tables.entries, tables.mapped
+    skip, block_starts, entries, mapped = tables.skip, tables.block_starts, tables.entries, tables.mapped
     while text < offsets.size - 1:
         stop = offsets[text + 1]
         end = target_offsets[text + 1] if at > offsets[text] else target_offsets[text]
         while True:
-            change, boundary = _find_change(data, at, stop, skip, block, entries)
+            change, boundary = _find_change(data, at, stop, skip, block_starts, entries)
             # Room for the text as it is, before a segment of any length.
             needed = end + (boundary - at) + _SLACK
             if needed > target.size:
@@ -482,7 +492,7 @@ def _normalize_from(
             if hangul_end > at:
                 at = hangul_end
                 continue
-            count, segment_end = _decompose_segment(data, at, stop, block, entries, mapped, codes, classes)
+            count, segment_end = _decompose_segment(data, at, stop, block_starts, entries, mapped, codes, classes)
             if count < 0:
                 return text, at, 0
             needed = end + 4 * count + _SLACK
@@ -504,7 +514,7 @@ def _lower_case_texts(
     data: UInt8s, offsets: Int64s, tables: MappingTables, target: UInt8s, target_offsets: Int64s
 ) -> None:
     """Writes texts in lower case; `target` has room for one and a half times their bytes and `_SLACK`."""
-    skip, block, entries, mapped = tables.skip, tables.block, tables.entries, tables.mapped
+    skip, block_starts, entries, mapped = tables.skip, tables.block_starts, tables.entries, tables.mapped
     end = 0
     for text in range(offsets.size - 1):
         at, stop = offsets[text], offsets[text + 1]
@@ -526,7 +536,7 @@ def _lower_case_texts(
                 continue
             width = np.int64(get_utf8_width(byte))
             is_skipped = skip[np.uint64(byte)] > 0
-            entry = 0 if is_skipped else np.int64(_entry_of(decode_code_point(data, at), block, entries))
+            entry = 0 if is_skipped else np.int64(_entry_of(decode_code_point(data, at), block_starts, entries))
             if entry == 0:
                 for i in range(width):
                     target[np.uint64(end + i)] = data[np.uint64(at + i)]

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 UNICODE_VERSION = "16.0.0"
+"""The version that saved tokenizers name. It stands for all pinned tables, also those of `unicode_normalization`."""
+
 NUM_CODE_POINTS = 0x110000
 
 WHITE_SPACE = "".join(

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bpe_core import PreTokenizer
+from bpe_core import PreTokenizer, Tokenizer
 from bpe_core.pretokenize import normalizer
 from bpe_core.pretokenize.normalizer import normalize_array, normalize_text
 from bpe_core.pretokenize.unicode_categories import load_category, load_printable_characters
@@ -162,6 +162,19 @@ def test_shipped_texts_equal_hugging_face() -> None:
         shipped.append(text)
     for form, lowercase in itertools.product(("none", *FORMS), (False, True)):
         assert_equal(shipped[:: 1 + 3 * lowercase], form, lowercase, hugging_face(form, lowercase))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("form", ["none", *FORMS])
+def test_exported_tokenizers_give_the_same_ids(form: Any, lowercase: bool) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="compares with Hugging Face tokenizers")
+    tokenizer = Tokenizer.train(["Éa Σς ﬁ 한 각"] * 2, num_merges=20, unicode=form, lowercase=lowercase)
+    exported = tokenizers.Tokenizer.from_str(tokenizer.files()["tokenizer.json"])
+    chosen = random.Random(2)
+    shown = ["".join(chosen.choices([*LISTED, *REPRESENTATIVES, "a", " "], k=40)) for _ in range(1500)]
+    expected = [encoding.ids for encoding in exported.encode_batch(shown)]
+    assert tokenizer.encode_batch(pa.array(shown, pa.large_string())).to_pylist() == expected
 
 
 def test_a_final_sigma_is_like_any_other() -> None:
