@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 
 UInt8s = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
+UInt32s = npt.NDArray[np.uint32]
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
 

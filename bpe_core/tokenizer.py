@@ -34,7 +34,8 @@ from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_me
 from bpe_core.merging.alphabet import MARKER
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.merging.settings import MergeOptions, MergeSettings, combine_settings
-from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer, repair_surrogates
+from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, repair_surrogates
 from bpe_core.pretokenize.word_counting import count_words
 
 
@@ -164,7 +165,8 @@ class Tokenizer:
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is damaged, or asks for something that is not supported. Nothing is guessed.
+            ValueError: the file is damaged, asks for something that is not supported, or was saved with another version
+                of the Unicode tables. Nothing is guessed.
 
         >>> Tokenizer.load("tokenizers/english").encode("hug")  # doctest: +SKIP
         [257]
@@ -174,13 +176,20 @@ class Tokenizer:
             file = file / tokenizer_json.TOKENIZER_FILE
         if not file.is_file():
             raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
-        beside = [file.with_name(name) for name in (tokenizer_json.SPECIAL_TOKENS_FILE, tokenizer_json.CONFIG_FILE)]
-        roles = next((path.read_text(encoding="utf-8") for path in beside if path.is_file()), None)
-        return cls.from_json(file.read_text(encoding="utf-8"), roles, source=str(file))
+        special_tokens_map, config = (
+            path.read_text(encoding="utf-8") if path.is_file() else None
+            for path in map(file.with_name, (tokenizer_json.SPECIAL_TOKENS_FILE, tokenizer_json.CONFIG_FILE))
+        )
+        return cls.from_json(file.read_text(encoding="utf-8"), special_tokens_map, config, source=str(file))
 
     @classmethod
     def from_json(
-        cls, text: str, special_tokens_map: str | None = None, *, source: str = tokenizer_json.TOKENIZER_FILE
+        cls,
+        text: str,
+        special_tokens_map: str | None = None,
+        tokenizer_config: str | None = None,
+        *,
+        source: str = tokenizer_json.TOKENIZER_FILE,
     ) -> Self:
         """Returns the tokenizer in the text of a `tokenizer.json`.
 
@@ -188,6 +197,8 @@ class Tokenizer:
             text: the file's text.
             special_tokens_map: the text of a `special_tokens_map.json` or `tokenizer_config.json`, for the roles of the
                 special tokens.
+            tokenizer_config: the text of a `tokenizer_config.json`, for the version of Unicode, and for the roles if
+                `special_tokens_map` is not given.
             source: the name of the file in error messages.
 
         Raises:
@@ -199,7 +210,10 @@ class Tokenizer:
         """
         try:
             model = tokenizer_json.read_tokenizer_json(json.loads(text))
-            roles = tokenizer_json.read_special_tokens_map(json.loads(special_tokens_map)) if special_tokens_map else {}
+            if tokenizer_config:
+                tokenizer_json.check_unicode_version(json.loads(tokenizer_config))
+            given = special_tokens_map or tokenizer_config
+            roles = tokenizer_json.read_special_tokens_map(json.loads(given)) if given else {}
             return cls(replace(model, special_roles=_check_roles(roles, model) or model.special_roles))
         except json.JSONDecodeError as error:
             raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error

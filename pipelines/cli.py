@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, get_args
 
 from bpe_core.export import ExportFormat
-from bpe_core.pretokenize.pre_tokenizer import Normalization
+from bpe_core.pretokenize.normalizer import Normalization
 from pipelines.errors import LockLostError, OutputLockedError, PipelineError, WorkerLostError
 from pipelines.running.outcome import EXIT_CODES, Outcome
 from pipelines.storage.manifest import list_versions

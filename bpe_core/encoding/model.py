@@ -12,7 +12,8 @@ from bpe_core.encoding.word_merging import RankedBy
 from bpe_core.kernels import Int32s
 from bpe_core.merging.alphabet import BYTE_ALPHABET, MARKER, Alphabet, Kind, check_choice
 from bpe_core.merging.merges import Merges
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, PreTokenizer, repair_surrogates
+from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, PreTokenizer, repair_surrogates
 
 VocabOrder = Literal["merges", "sorted", "gpt2"]
 """The order of the ids of base symbols and merged symbols.

@@ -12,7 +12,8 @@ import regex
 
 from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.merging.alphabet import Kind
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, Normalization, PreTokenizer
+from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, PreTokenizer
 
 # If two patterns have the same expressions, the first name is kept.
 _NAME_OF_EXPRESSIONS = {expressions: name for name, expressions in reversed(PATTERNS.items())}

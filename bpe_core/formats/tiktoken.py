@@ -13,7 +13,7 @@ from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, make_pre_tokenizer
 from bpe_core.formats.ranks import check_ranks_equal_merges
 from bpe_core.merging.alphabet import BYTE_ALPHABET
-from bpe_core.pretokenize.pre_tokenizer import Normalization
+from bpe_core.pretokenize.normalizer import Normalization
 
 
 def read_tiktoken(

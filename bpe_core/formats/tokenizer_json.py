@@ -60,6 +60,23 @@ def read_tokenizer_json(content: Any) -> Model:
     return read_hugging_face(content)
 
 
+def check_unicode_version(tokenizer_config: Any) -> None:
+    """Checks that a `tokenizer_config.json` names no other version of the pinned Unicode tables than this build has.
+
+    Files of other programs name none, and are accepted.
+
+    Raises:
+        ValueError: it names another version, so that the tokenizer could give other ids than where it was saved.
+    """
+    version = tokenizer_config.get("unicode_version", UNICODE_VERSION)
+    if version != UNICODE_VERSION:
+        raise ValueError(
+            f"{CONFIG_FILE} says that the tokenizer was saved with the tables of Unicode {version}, but this build has "
+            f"those of {UNICODE_VERSION}, and would give other ids for some texts. Install a release with the tables "
+            f"of Unicode {version}. To accept the difference, delete unicode_version from {CONFIG_FILE}"
+        )
+
+
 def read_special_tokens_map(content: Any) -> dict[str, str | list[str]]:
     """Returns role -> spelling, in the order given, from `special_tokens_map.json` or `tokenizer_config.json`."""
     role_of_key = {key: role for role, key in _KEY_OF_ROLE.items()}

@@ -11,7 +11,7 @@ from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, l
 from bpe_core.formats.hugging_face_layout import read_hugging_face
 from bpe_core.formats.ranks import find_first_unreachable, rank_by_merges
 from bpe_core.formats.shared_entries import spell_tokens
-from bpe_core.pretokenize.pre_tokenizer import Normalization
+from bpe_core.pretokenize.normalizer import Normalization
 
 
 def read_vocab_and_merges(

@@ -17,6 +17,7 @@ from bpe_core.formats.ranks import find_last_merges, find_unreachable_ids
 from bpe_core.kernels import Int64s
 from bpe_core.measuring.token_display import escape_token
 from bpe_core.merging.alphabet import MARKER, WordCounts, word_counts_to_arrays
+from bpe_core.pretokenize.unicode_normalization import fold_case
 from bpe_core.tokenizer import Tokenizer
 
 KNOWN_SPECIAL_TOKENS = (
@@ -328,7 +329,7 @@ def find_special_look_alikes(tokenizer: Tokenizer) -> tuple[AuditEntry, ...]:
     holds a bracket or bar and is at least half as long.
     """
     known = [*tokenizer.special_tokens, *KNOWN_SPECIAL_TOKENS]
-    spellings = {spelling.strip().casefold(): spelling for spelling in reversed(known)}
+    spellings = {fold_case(spelling.strip()): spelling for spelling in reversed(known)}
     parts = {
         folded[start:stop]: spelling
         for folded, spelling in spellings.items()
@@ -377,7 +378,7 @@ def _fold_case(tokenizer: Tokenizer, id_: int) -> str:
     token = tokenizer.model.tokens[id_]
     if tokenizer.alphabet.kind == "char" and token != MARKER:
         token = token.removesuffix(MARKER)
-    return token.decode(errors="backslashreplace").casefold()
+    return fold_case(token.decode(errors="backslashreplace"))
 
 
 def _leave_out_added(tokenizer: Tokenizer, ids: Iterable[int]) -> list[int]:

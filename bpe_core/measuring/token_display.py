@@ -4,6 +4,7 @@ Three levels, each built on the one before: `escape_unprintable` (the audit), `s
 in the report) and `show_with_spaces` (tables in the report). `pipelines/report/page.js` does the same in JavaScript.
 """
 
+from bpe_core.pretokenize.unicode_categories import load_printable_characters
 from bpe_core.tokenizer import Tokenizer
 
 
@@ -16,7 +17,8 @@ def escape_unprintable(text: bytes | str) -> str:
     a b\n\xe6 \u200d
     """
     decoded = text.decode(errors="backslashreplace") if isinstance(text, bytes) else text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in decoded)
+    printable = load_printable_characters()
+    return "".join(c if printable[ord(c)] else c.encode("unicode_escape").decode() for c in decoded)
 
 
 def show_on_one_line(text: bytes | str) -> str:

@@ -23,6 +23,7 @@ A pattern may consist of several expressions, which are applied one after the ot
 before has found.
 """
 
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -46,6 +47,12 @@ _BLOCK_SIZE = 128
 _MAX_REPEATS = 64
 _MAX_STATES = 4096
 _MAX_CLASSES = 127  # With 128 ASCII characters and the end of the text they fill a row.
+
+
+_ASCII_LETTERS = frozenset(string.ascii_letters)
+_DECIMAL_DIGITS = frozenset(string.digits)
+_CATEGORIES_WITH_CASE = ("L", "M", "Nl", "So")
+"""The categories with characters that have an upper and a lower case. Beyond ASCII, these are left to `regex`."""
 
 
 class UnsupportedPatternError(ValueError):
@@ -148,12 +155,7 @@ class _Parser:
         elif self._next_is("{"):
             end = self._text.find("}", self._at)
             bounds = self._text[self._at + 1 : end].split(",")
-            if (
-                end < 0
-                or not all(b.isdecimal() for b in bounds[:1])
-                or len(bounds) > 2
-                or (bounds[1:] and not (bounds[1] == "" or bounds[1].isdecimal()))
-            ):
+            if end < 0 or len(bounds) > 2 or not bounds[0] or not all(map(_DECIMAL_DIGITS.issuperset, bounds)):
                 raise self._make_error()
             least = int(bounds[0])
             most = least if len(bounds) == 1 else int(bounds[1]) if bounds[1] else None
@@ -201,13 +203,15 @@ class _Parser:
         return ("look-ahead", nodes[0][1], negative)
 
     def _make_literal(self, character: str) -> CodePointSet:
-        if not self._ignore_case or not character.isalpha():
+        if not self._ignore_case or (character.isascii() and character not in _ASCII_LETTERS):
             return make_code_point_set(ord(character))
         if not character.isascii():
-            raise self._make_error()
+            if any(load_category(name)[ord(character)] for name in _CATEGORIES_WITH_CASE):
+                raise self._make_error()
+            return make_code_point_set(ord(character))
         # When case is ignored, two other characters equal an ASCII letter: LATIN SMALL LETTER LONG S and KELVIN SIGN.
-        others = {"s": [0x17F], "k": [0x212A]}.get(character.lower(), [])
-        return make_code_point_set(ord(character.lower()), ord(character.upper()), *others)
+        others = {"s": [0x17F], "S": [0x17F], "k": [0x212A], "K": [0x212A]}.get(character, [])
+        return make_code_point_set(ord(character), ord(character) ^ 0x20, *others)
 
     def _parse_escape(self) -> CodePointSet:
         self._at += 1
@@ -229,12 +233,12 @@ class _Parser:
             members = load_category("Nd")
         elif character in "rntfv" and character:
             return make_code_point_set(ord({"r": "\r", "n": "\n", "t": "\t", "f": "\f", "v": "\v"}[character]))
-        elif character and not character.isalnum() and character.isascii():
+        elif character and character.isascii() and character not in _ASCII_LETTERS and character not in _DECIMAL_DIGITS:
             return make_code_point_set(ord(character))
         else:
             self._at -= 2
             raise self._make_error()
-        return ~members if character.isupper() else members
+        return ~members if character in "PSD" else members
 
     def _parse_set(self) -> CodePointSet:
         r"""Reads a set such as `[^a-z\d]`, whose opening bracket has been read."""

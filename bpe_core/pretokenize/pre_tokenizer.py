@@ -4,21 +4,19 @@ Training and encoding use equal pre-tokenizers, so that training learns no token
 """
 
 import logging
-import sys
-import unicodedata
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 import regex
 
 from bpe_core.kernels import Int64s, UInt8s
+from bpe_core.pretokenize.normalizer import Normalization, normalize_array, normalize_text
 from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
+from bpe_core.pretokenize.pinned_regex import PinnedPattern, pin_pattern
 from bpe_core.pretokenize.scanner import split_texts
-
-Normalization = Literal["none", "NFC", "NFD", "NFKC", "NFKD"]
 
 WHITESPACE = "whitespace"
 """The name of the pattern whose matches are runs of anything but white space."""
@@ -105,11 +103,14 @@ class PreTokenizer:
         if self.unicode not in get_args(Normalization):
             raise ValueError(f"unicode is {self.unicode!r}; it must be one of {', '.join(get_args(Normalization))}")
         try:
-            _compile_regexes(self.expressions)
+            for expression in self.expressions:
+                regex.compile(expression)
         except regex.error as error:
             raise ValueError(
                 f"pattern {self.pattern!r} is neither one of {', '.join(PATTERNS)} nor a regular expression: {error}"
             ) from error
+        if self.pattern not in PATTERNS:
+            _pin_patterns(self.expressions)
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -132,9 +133,7 @@ class PreTokenizer:
         >>> PreTokenizer("gpt2", unicode="NFKC", lowercase=True).normalize("ＡÉ ①")
         'aé 1'
         """
-        if self.unicode != "none":
-            text = unicodedata.normalize(self.unicode, text)
-        return text.translate(_make_lowercase_table()) if self.lowercase else text
+        return normalize_text(text, self.unicode, self.lowercase)
 
     def normalize_batch(self, texts: pa.Array) -> pa.Array:
         """Returns an Arrow array (`large_string`) of the normalized texts; a null stays a null.
@@ -145,8 +144,7 @@ class PreTokenizer:
         texts = check_utf8(texts)
         if self.unicode == "none" and not self.lowercase:
             return texts
-        normalized = (None if text is None else self.normalize(text) for text in texts.to_pylist())
-        return pa.array(normalized, pa.large_string())
+        return normalize_array(texts, self.unicode, self.lowercase)
 
     def split_batch(self, data: UInt8s, offsets: Int64s) -> WordEnds:
         """Splits a batch of texts, which are already normalized.
@@ -198,36 +196,39 @@ class PreTokenizer:
     def split_with_regex(self, text: str) -> list[str]:
         """Returns the words of a normalized text as the `regex` package finds them.
 
-        These are the same as those of `split`, except in texts with characters that are newer than `UNICODE_VERSION`:
-        the `regex` package may know them.
+        These are the same as those of `split`. Characters are classified by the pinned tables, see `pinned_regex`.
         """
         return [text[start:end] for start, end in self._find_spans(text)]
 
     def _find_spans(self, text: str) -> list[tuple[int, int]]:
         """Returns the start and the end of each word, in characters."""
         spans = [(0, len(text))] if text else []
-        for pattern in _compile_regexes(self.expressions):
-            spans = [span for start, end in spans for span in self._find_matches(pattern, text[start:end], start)]
+        for pattern in _pin_patterns(self.expressions):
+            translated = pattern.translate(text)
+            spans = [span for start, end in spans for span in self._find_matches(pattern, text, translated, start, end)]
         return spans
 
-    def _find_matches(self, pattern: "regex.Pattern[str]", text: str, shift: int) -> list[tuple[int, int]]:
-        """Returns the start and the end of each match, and of each gap with `keep_gaps`; `shift` is added to all."""
+    def _find_matches(
+        self, pattern: PinnedPattern, text: str, translated: str, first: int, stop: int
+    ) -> list[tuple[int, int]]:
+        """Returns the start and the end of each match within a part of a text, and of each gap with `keep_gaps`."""
         spans = []
-        end = 0
+        end = first
         try:
-            for match in pattern.finditer(text, timeout=_MAX_REGEX_SECONDS):
-                if self.keep_gaps and match.start() > end:
-                    spans.append((shift + end, shift + match.start()))
-                if match.end() > match.start():
-                    spans.append((shift + match.start(), shift + match.end()))
-                end = match.end()
+            for match_start, match_end in pattern.find_spans(translated, first, stop, _MAX_REGEX_SECONDS):
+                if self.keep_gaps and match_start > end:
+                    spans.append((end, match_start))
+                if match_end > match_start:
+                    spans.append((match_start, match_end))
+                end = match_end
         except TimeoutError as error:
             raise ValueError(
-                f"pattern {self.pattern!r} took over {_MAX_REGEX_SECONDS} s on a text of {len(text)} characters "
-                f"that starts with {text[:40]!r}. Avoid nested repeats in the pattern, or make them possessive (`++`)."
+                f"pattern {self.pattern!r} took over {_MAX_REGEX_SECONDS} s on a text of {stop - first} characters "
+                f"that starts with {text[first:stop][:40]!r}. Avoid nested repeats in the pattern, or make them "
+                "possessive (`++`)."
             ) from error
-        if self.keep_gaps and end < len(text):
-            spans.append((shift + end, shift + len(text)))
+        if self.keep_gaps and end < stop:
+            spans.append((end, stop))
         return spans
 
 
@@ -261,8 +262,8 @@ def _compile_tables(expressions: tuple[str, ...]) -> PatternTables | None:
 
 
 @cache
-def _compile_regexes(expressions: tuple[str, ...]) -> tuple["regex.Pattern[str]", ...]:
-    return tuple(regex.compile(expression) for expression in expressions)
+def _pin_patterns(expressions: tuple[str, ...]) -> tuple[PinnedPattern, ...]:
+    return tuple(pin_pattern(expression) for expression in expressions)
 
 
 def repair_surrogates(text: str) -> str:
@@ -276,10 +277,3 @@ def repair_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
-
-
-@cache
-def _make_lowercase_table() -> dict[int, str]:
-    """Returns the lower-case mapping of each code point that has one, for `str.translate`."""
-    lower = {code: chr(code).lower() for code in range(sys.maxunicode + 1)}
-    return {code: mapped for code, mapped in lower.items() if mapped != chr(code)}

@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 UNICODE_VERSION = "16.0.0"
+"""The version that saved tokenizers name. It stands for all pinned tables, also those of `unicode_normalization`."""
+
 NUM_CODE_POINTS = 0x110000
 
 WHITE_SPACE = "".join(
@@ -81,6 +83,14 @@ def load_word_characters() -> CodePointSet:
         chosen[first : last + 1] = True
     chosen[[0x200C, 0x200D]] = True  # Join_Control
     return chosen
+
+
+@cache
+def load_printable_characters() -> CodePointSet:
+    """Returns the characters that can be seen, and the space: all but controls, separators and unassigned ones."""
+    members = ~load_category("C") & ~load_category("Z")
+    members[ord(" ")] = True
+    return members
 
 
 @cache

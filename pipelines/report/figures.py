@@ -13,6 +13,7 @@ import numpy as np
 
 from bpe_core.kernels import Int64s
 from bpe_core.measuring.token_display import list_shown_tokens, show_with_spaces
+from bpe_core.pretokenize.unicode_categories import load_category
 from bpe_core.tokenizer import Tokenizer
 from pipelines.report import charts
 from pipelines.storage.output_files import TOKEN_COUNTS
@@ -226,10 +227,16 @@ def _choose_words(tokenizer: Tokenizer, sweep: dict[str, Any]) -> Sequence[str]:
     for number in range(_NUM_WORDS_CHOSEN):
         part = made[number * len(made) // _NUM_WORDS_CHOSEN : (number + 1) * len(made) // _NUM_WORDS_CHOSEN]
         texts = (tokenizer.decode([id_], errors="ignore") for id_ in part)
-        word = max((t for t in texts if t.strip().isalpha() and len(t) <= _MAX_WORD_CHARACTERS), key=len, default="")
+        spelled = (text for text in texts if _has_only_letters(text.strip()) and len(text) <= _MAX_WORD_CHARACTERS)
+        word = max(spelled, key=len, default="")
         if len(word.strip()) > 1 and word not in chosen:
             chosen.append(word)
     return chosen
+
+
+def _has_only_letters(text: str) -> bool:
+    letters = load_category("L")
+    return text != "" and all(letters[ord(character)] for character in text)
 
 
 def _make_pieces_figure(tokenizer: Tokenizer, words: Sequence[str]) -> Figure:

@@ -87,10 +87,12 @@ const tokenmill = (() => {
   const SPACE = "[\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]";
   const spaceBefore = new RegExp(`${SPACE}+$`, "u");
   const spaceAfter = new RegExp(`^${SPACE}+`, "u");
-  const startsWord = /^[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
+  const startsWord = data.word_characters ? new RegExp(`^${data.word_characters}`, "u") : null;
+  // The browser's Unicode may be newer. Characters that tokenmill's tables do not list stay, and nothing joins them.
+  const normalizable = data.normalizable ? new RegExp(`${data.normalizable}+`, "gu") : null;
 
   function normalize(text) {
-    const form = data.unicode === "none" ? text : text.normalize(data.unicode);
+    const form = normalizable ? text.replace(normalizable, (run) => run.normalize(data.unicode)) : text;
     return data.lower ? Array.from(form, (character) => data.lower[character] ?? character).join("") : form;
   }
 

@@ -5,10 +5,7 @@ It is made of `page.html.j2`, `page.css` and `page.js`, which encodes with the t
 
 import base64
 import json
-import sys
-import unicodedata
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,8 @@ import numpy.typing as npt
 
 from bpe_core.measuring.token_display import show_on_one_line
 from bpe_core.merging.alphabet import MARKER
+from bpe_core.pretokenize.unicode_categories import CodePointSet, load_word_characters
+from bpe_core.pretokenize.unicode_normalization import load_normalizable_characters, read_normalization_data
 from bpe_core.tokenizer import Tokenizer
 from pipelines.report import charts
 from pipelines.report.figures import Figure
@@ -77,18 +76,7 @@ def _show_tokens(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def _list_notes(tokenizer: Tokenizer) -> list[str]:
     """Returns notes for a reader who types a text: where the page may differ from tokenmill."""
-    pre_tokenizer = tokenizer.pre_tokenizer
     notes = []
-    if pre_tokenizer.unicode != "none":
-        notes.append(
-            f"Your browser normalizes the text to {pre_tokenizer.unicode}; tokenmill does so with Unicode "
-            f"{unicodedata.unidata_version}. Characters that only one of the two versions of Unicode has may differ."
-        )
-    if any(token.single_word for token in tokenizer.added_tokens):
-        notes.append(
-            "Some added tokens are found as whole words only; your browser's version of Unicode decides what belongs "
-            "to a word."
-        )
     if tokenizer.alphabet.kind == "char":
         notes.append("A tokenizer of kind char does not keep the white space between words.")
     return notes
@@ -98,13 +86,15 @@ def _make_encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> di
     """Returns the JSON content that `page.js` encodes with; arrays are in base64, little-endian."""
     pre_tokenizer, model = tokenizer.pre_tokenizer, tokenizer.model
     tokens = tokenizer.token_bytes()
-    lower = replace(pre_tokenizer, unicode="none").normalize
-    characters = map(chr, range(sys.maxunicode + 1)) if pre_tokenizer.lowercase else ()
+    lower_case = read_normalization_data().lower_case if pre_tokenizer.lowercase else {}
+    finds_words = any(token.single_word for token in tokenizer.added_tokens)
     return {
         "kind": tokenizer.alphabet.kind,
         "keep_gaps": pre_tokenizer.keep_gaps,
         "unicode": pre_tokenizer.unicode,
-        "lower": {c: lower(c) for c in characters if lower(c) != c} or None,
+        "normalizable": None if pre_tokenizer.unicode == "none" else _format_set(load_normalizable_characters()),
+        "word_characters": _format_set(load_word_characters()) if finds_words else None,
+        "lower": {chr(code): "".join(map(chr, lower)) for code, lower in lower_case.items()} or None,
         "ranked_by": model.ranked_by,
         "ignore_merges": model.ignore_merges,
         "end_of_word": tokenizer.alphabet.end_of_word,
@@ -128,6 +118,12 @@ def _make_encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> di
             "classes": _encode_base64(pre_tokenizer.tables.classes, "u1"),
         },
     }
+
+
+def _format_set(members: CodePointSet) -> str:
+    """Returns a set of characters as JavaScript writes it in a regular expression, with the brackets."""
+    edges = np.flatnonzero(np.diff(members, prepend=False, append=False)).reshape(-1, 2)
+    return "[" + "".join(f"\\u{{{first:x}}}-\\u{{{end - 1:x}}}" for first, end in edges.tolist()) + "]"
 
 
 def _encode_base64(numbers: npt.NDArray[Any], dtype: str) -> str:

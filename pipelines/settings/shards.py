@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from bpe_core.encoding.added_tokens import SpecialInText
-from bpe_core.pretokenize.pre_tokenizer import Normalization
+from bpe_core.pretokenize.normalizer import Normalization
 from pipelines.settings.section import OutputFolder, Section
 from pipelines.storage.output_files import ROW_COLUMNS
 

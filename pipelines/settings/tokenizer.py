@@ -8,7 +8,8 @@ from pydantic import Field, ValidationError, model_validator
 from bpe_core.encoding.model import SpecialIds, VocabOrder, list_special_tokens, make_pre_tokenizer
 from bpe_core.merging.alphabet import Kind, Placement
 from bpe_core.merging.settings import MergeSettings, Ties
-from bpe_core.pretokenize.pre_tokenizer import Normalization, PreTokenizer
+from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from pipelines.settings.section import Section
 
 

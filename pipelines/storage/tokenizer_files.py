@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
 from bpe_core.formats.tokenizer_json import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS, Normalization
+from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pre_tokenizer import PATTERNS
 from bpe_core.tokenizer import Tokenizer
 from pipelines.storage import files
 
-_in_use: WeakValueDictionary[tuple[str, str, str | None], Tokenizer] = WeakValueDictionary()
+_in_use: WeakValueDictionary[tuple[str, str, str | None, str | None], Tokenizer] = WeakValueDictionary()
 """The tokenizers that this process uses, by what they were read from. The local runner's worker may be the driver."""
 
 
@@ -58,12 +59,13 @@ def read_tokenizer(
             "settings"
         )
     beside = [files.join(files.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
-    roles = next((files.read_text(path) for path in beside if files.exists(path)), None)
+    special_tokens_map, config = (files.read_text(path) if files.exists(path) else None for path in beside)
     content = files.read_text(file)
-    tokenizer = _in_use.get((file, content, roles))
+    key = (file, content, special_tokens_map, config)
+    tokenizer = _in_use.get(key)
     if tokenizer is None:
-        tokenizer = Tokenizer.from_json(content, roles, source=file)
-        _in_use[file, content, roles] = tokenizer
+        tokenizer = Tokenizer.from_json(content, special_tokens_map, config, source=file)
+        _in_use[key] = tokenizer
     return tokenizer
 
 

@@ -36,7 +36,7 @@ TEXTS = [
     "emoji 👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 e\u0301 a\u030a",
 ]
 
-# Characters of Unicode 14, which every supported Python and browser knows.
+# Characters of Unicode 14, which every supported browser knows.
 _RANGES = (
     *((0x20, 0x7E), (0xA0, 0x17F), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x4FF), (0x5D0, 0x5EA), (0x620, 0x64A)),
     *((0x905, 0x939), (0x93E, 0x94D), (0xE01, 0xE3A), (0x1100, 0x1112), (0x2000, 0x206F), (0x2150, 0x218B)),
@@ -46,6 +46,8 @@ _RANGES = (
 )
 _PARTS = (
     *("\r\n", "\n", "\r", "\t", "\x00", "\x01", "\x0b", "\x0c", "\x1c", "\x1f", "\x7f", "\x85", "\xa0", "\u1680"),
+    # Marks and letters of Unicode 10 to 16: the browser would normalize them, and tokenmill's tables do not list them.
+    *("\u0300\u1df6\u0316", "\U000105d2\u0307", "\u32ff", "\U00011935\U00011930", "\ua7cb"),
     *("\u2028", "\u3000", "\ufeff", "\u200d", "  ", "   ", "'s", "'LL", "'ſ", "İ", "ẞ", "Σ", "ﬁ", "Å", "가"),
     *(
         "<unk>",
