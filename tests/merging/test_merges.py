@@ -327,14 +327,14 @@ LINEAR = 24
 
 
 def test_one_word_of_a_million_letters_is_merged_in_linear_time() -> None:
+    assert measure_growth(lambda size: learn_merges({LETTERS[:size]: 1}, vocab_size=300), 10_000) < LINEAR
     assert len(learn_merges({LETTERS: 1}, vocab_size=300)) == 44
-    assert measure_growth(lambda size: learn_merges({LETTERS[:size]: 1}, vocab_size=300), 125_000) < LINEAR
 
 
 def test_one_word_of_a_repeated_letter_is_merged_in_linear_time() -> None:
-    merges = learn_merges({"k" * 50_000: 1}, num_merges=30)
-    assert merges.counts[:3].tolist() == [49_999, 24_999, 12_499]
-    assert measure_growth(lambda size: learn_merges({"k" * size: 1}, num_merges=30), 50_000) < LINEAR
+    assert measure_growth(lambda size: learn_merges({"k" * size: 1}, num_merges=30), 10_000) < LINEAR
+    merges = learn_merges({"k" * 100_000: 1}, num_merges=30)
+    assert merges.counts[:3].tolist() == [99_999, 49_999, 24_999]
 
 
 def test_a_few_enormous_words_among_many_short_ones_change_no_count() -> None:
