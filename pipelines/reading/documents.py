@@ -16,6 +16,7 @@ from pipelines.reading.formats.table import read_rows
 from pipelines.reading.quarantine import Quarantine
 from pipelines.reading.source_files import find_files
 from pipelines.reading.tasks import Task, plan_tasks
+from pipelines.reading.value_sizes import split_by_bytes
 from pipelines.settings.corpus import Corpus
 
 _Mask = npt.NDArray[np.bool_]
@@ -28,7 +29,8 @@ class DocumentBatch(NamedTuple):
         path: the file.
         texts: Arrow `large_string`, valid UTF-8, without nulls.
         rows: int64, the number of each document's row in its file, from 0: a row of Parquet, a line of JSON or text.
-        carried: Arrow table with the columns to carry along, one row per document.
+        carried: Arrow table with the columns to carry along, one row per document; for their types see
+            `choose_memory_type`.
         source: the entry of `corpus.files` that matched the file.
         weight: how often each document is to occur; see `repeat_by_weight`.
     """
@@ -75,7 +77,7 @@ def read_task(
             quarantine.add(bad)
             sizes = pc.binary_length(texts).to_numpy(zero_copy_only=False)
             counts["text_bytes"] += int(sizes.sum())
-            for start, stop in _split_by_size(sizes):
+            for start, stop in split_by_bytes(sizes, BATCH_BYTES):
                 size = stop - start
                 documents = (texts.slice(start, size), rows[start:stop], carried.slice(start, size))
                 yield DocumentBatch(file_slice.path, *documents, file_slice.source, file_slice.weight)
@@ -85,17 +87,6 @@ def read_corpus(corpus: Corpus) -> Iterator[DocumentBatch]:
     """Yields all documents of a corpus, read in this process; see `find_files` and `read_task`."""
     for task in plan_tasks(find_files(corpus, with_fingerprints=False)):
         yield from read_task(task, corpus, Counter())
-
-
-def _split_by_size(sizes: Int64s) -> Iterator[tuple[int, int]]:
-    """Yields ranges of documents, each of about `BATCH_BYTES`; a reader only knows the average size of rows."""
-    start = 0
-    ends = np.cumsum(sizes)
-    while start < sizes.size:
-        before = ends[start - 1] if start else 0
-        stop = min(sizes.size, 1 + int(np.searchsorted(ends, before + BATCH_BYTES)))
-        yield start, stop
-        start = stop
 
 
 def _check_rows(

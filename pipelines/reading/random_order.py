@@ -4,13 +4,14 @@ The same document gets the same number on every runner, in whatever order files 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from bpe_core.hashing import GOLDEN_RATIO, finalize_splitmix64
 from bpe_core.kernels import Int64s, UInt64s
+from pipelines.reading.value_sizes import MAX_CARRIED_BYTES, measure_rows, split_by_bytes
 
 
 def draw(seed: int, purpose: str, path: str, *numbers: Int64s) -> UInt64s:
@@ -36,17 +37,22 @@ def sort_key(seed: int | None, path: str, row: int) -> tuple[int, str, int]:
     return drawn, path, row
 
 
-def shuffle_rows(segments: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Joins the tables of a task, sorts their rows by the column `_order`, and yields the result without that column.
+def shuffle_rows(segments: Iterable[pa.Table], carried: Sequence[str] = ()) -> Iterator[pa.Table]:
+    """Sorts the rows of a task by the column `_order`, and yields them without that column.
 
-    Holds all segments in memory.
+    Holds all segments in memory. Yields one table, or several if the columns `carried` have many bytes.
     """
     tables = list(segments)
     if tables:
         table = pa.concat_tables(tables)
         del tables
         order = np.argsort(table["_order"].to_numpy(), kind="stable")
-        yield table.drop_columns("_order").take(pa.array(order)).combine_chunks()
+        table = table.drop_columns("_order")
+        ranges = list(split_by_bytes(measure_rows(table.select(carried))[order], MAX_CARRIED_BYTES))
+        if len(ranges) > 1:
+            table = table.combine_chunks()  # Otherwise Arrow joins the chunks again in each `take`.
+        for start, stop in ranges:
+            yield table.take(pa.array(order[start:stop])).combine_chunks()
 
 
 def number_copies(rows: Int64s) -> Int64s:

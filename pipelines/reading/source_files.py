@@ -16,7 +16,6 @@ import pyarrow as pa
 from pipelines.errors import BadRowsError
 from pipelines.reading.fingerprints import fingerprint_file
 from pipelines.reading.formats.known_answers import known_answer_documents
-from pipelines.reading.formats.parquet import check_carried_columns
 from pipelines.reading.formats.raw_rows import FileContents
 from pipelines.reading.formats.table import FORMATS, find_format
 from pipelines.settings.corpus import Corpus
@@ -239,26 +238,3 @@ def _inspect(metadata: StoredFile, corpus: Corpus, with_fingerprint: bool) -> So
                 raise
             is_readable = False
     return SourceFile(path, name, num_bytes, fingerprint, *contents, is_readable)
-
-
-def find_carried_schema(sources: Sequence[SourceFile], carry: Sequence[str]) -> pa.Schema:
-    """Returns the types of the columns to carry along, as the first readable file has them; strings without Parquet.
-
-    A column without any value has the type null in some files. Its type is then that of the first file that has one.
-
-    Raises:
-        ValueError: a column is missing or duplicated in one of the Parquet files.
-    """
-    for source in sources:
-        if source.schema is not None:
-            check_carried_columns(source.path, source.schema, carry)
-    readable = [source for source in sources if source.is_readable]
-    if not readable or readable[0].schema is None:
-        return pa.schema([(name, pa.string()) for name in carry])
-    schemas = [source.schema for source in readable if source.schema is not None]
-    return pa.schema([_find_first_typed([schema.field(name) for schema in schemas]) for name in carry])
-
-
-def _find_first_typed(fields: Sequence[pa.Field]) -> pa.Field:
-    """Returns the first field that is not of the type null, or else the first one."""
-    return next((field for field in fields if not pa.types.is_null(field.type)), fields[0])

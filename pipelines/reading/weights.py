@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from bpe_core.kernels import Int64s
 from pipelines.reading.documents import DocumentBatch
 from pipelines.reading.random_order import draw
+from pipelines.reading.value_sizes import MAX_CARRIED_BYTES, measure_rows, split_by_bytes
 from pipelines.settings.corpus import Corpus
 
 _SOURCE_PREFIX = "occurrences of "
@@ -28,8 +29,7 @@ def repeat_by_weight(batches: Iterable[DocumentBatch], corpus: Corpus, counts: C
     if not corpus.weights:
         yield from batches
         return
-    for batch in batches:
-        times = _draw_occurrences(batch, corpus.weight_seed)
+    for batch, times in _draw_and_split(batches, corpus.weight_seed):
         places = pa.array(np.repeat(np.arange(times.size), times))
         sizes = pc.binary_length(batch.texts).to_numpy(zero_copy_only=False).astype(np.int64)
         counts["repeated_documents"] += int(np.maximum(times - 1, 0).sum())
@@ -39,6 +39,19 @@ def repeat_by_weight(batches: Iterable[DocumentBatch], corpus: Corpus, counts: C
         if len(places):
             rows = batch.rows[places.to_numpy()]
             yield batch._replace(texts=batch.texts.take(places), rows=rows, carried=batch.carried.take(places))
+
+
+def _draw_and_split(batches: Iterable[DocumentBatch], seed: int) -> Iterator[tuple[DocumentBatch, Int64s]]:
+    """Yields batches with how often each document occurs; splits a batch if its copies carry many bytes."""
+    for batch in batches:
+        times = _draw_occurrences(batch, seed)
+        if not batch.carried.num_columns:
+            yield batch, times
+            continue
+        for start, stop in split_by_bytes(measure_rows(batch.carried) * times, MAX_CARRIED_BYTES):
+            size = stop - start
+            texts, carried = batch.texts.slice(start, size), batch.carried.slice(start, size)
+            yield batch._replace(texts=texts, rows=batch.rows[start:stop], carried=carried), times[start:stop]
 
 
 def _draw_occurrences(batch: DocumentBatch, seed: int) -> Int64s:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from bpe_core.kernels import Int64s
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.source_files import SourceFile, find_carried_schema
+from pipelines.reading.carried_columns import find_carried_schema
+from pipelines.reading.source_files import SourceFile
 from pipelines.rows.packing import number_positions_and_segments
 from pipelines.rows.padding import make_labels, pad_rows
 from pipelines.settings.shards import Shards
@@ -148,7 +149,8 @@ class RowFormat:
 
     Attributes:
         settings: decide which columns are written.
-        carried: the columns of the corpus that are carried along.
+        carried: the columns of the corpus that are carried along; while rows are made, they have the types of
+            `choose_memory_type`.
         pad_id: the id that fills rows up to the length of their bucket.
     """
 
@@ -188,7 +190,10 @@ class RowFormat:
         """Returns the other columns by name: `length` (in tokens), the carried columns, and those of the origin."""
         lengths = pc.list_value_length(rows["ids"]).combine_chunks().cast(pa.int32())
         names = [*self.carried.names, *self.segment_column_names]
-        return {"length": lengths, **{name: rows[name].combine_chunks() for name in names}}
+        schema = self.schema
+        # Joined first: Arrow 25 does not join all chunks whose categories differ.
+        joined = {name: rows[name].combine_chunks() for name in names}
+        return {"length": lengths, **{name: _cast(column, schema.field(name).type) for name, column in joined.items()}}
 
     @property
     def _token_columns(self) -> list[TokenColumn]:
@@ -197,6 +202,11 @@ class RowFormat:
     @property
     def _segment_columns(self) -> list[SegmentColumn]:
         return [column for column in SEGMENT_COLUMNS if column.is_written(self.settings)]
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    # Arrow 25 breaks lists of nulls when it casts them to their own type.
+    return column if column.type == kind else column.cast(kind)
 
 
 def make_row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[SourceFile]) -> RowFormat:

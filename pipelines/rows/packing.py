@@ -5,17 +5,19 @@ constant (Johnson, Demers, Ullman, Garey, Graham, 1974). Ding et al., "Fewer Tru
 (2024, arXiv:2404.10830), use it to pack training documents, with a search tree over the free space as here.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bpe_core.kernels import Int32s, Int64s, allocating_kernel
+from pipelines.reading.value_sizes import measure_rows
 from pipelines.rows.padding import make_equal_lists
 
 _MIN_WINDOW_TOKENS = 1 << 22
 _MIN_WINDOW_ROWS = 64
+_MAX_WINDOW_BYTES = 256 << 20
 
 
 def pack(lengths: Int64s, row_length: int) -> Int64s:
@@ -92,28 +94,32 @@ def _place_best_fit(lengths: Int64s, row_length: int) -> Int64s:
     return rows
 
 
-def pack_segments(segments: Iterable[pa.Table], row_length: int) -> Iterator[pa.Table]:
+def pack_segments(segments: Iterable[pa.Table], row_length: int, carried: Sequence[str] = ()) -> Iterator[pa.Table]:
     """Packs segments into rows, and yields the rows in tables.
 
-    The segments of at least 4 Mi tokens (and at least 64 rows' worth) are held in memory and packed together. Rows come
-    in the order of their first segments, and the segments of a row in their own order.
+    The segments of at least 4 Mi tokens (and at least 64 rows' worth) are held in memory and packed together, or fewer
+    if their carried values have 256 MiB. Rows come in the order of their first segments, and the segments of a row in
+    their own order.
 
     Args:
         segments: tables with the column `ids` (`large_list<int32>`, from 1 to `row_length` tokens) and any others.
         row_length: the length of a row, in tokens.
+        carried: the names of the carried columns.
 
     Yields:
         Tables with one line for each row: `ids`, those of all its segments in one list; `segment_lengths`; and every
         other column as a list of one value per segment.
     """
     window: list[pa.Table] = []
-    num_tokens = 0
+    num_tokens = num_bytes = 0
     for table in segments:
         window.append(table)
+        num_bytes += int(measure_rows(table.select(carried)).sum())
         num_tokens += pc.sum(pc.list_value_length(table["ids"])).as_py() or 0
-        if num_tokens >= max(_MIN_WINDOW_TOKENS, _MIN_WINDOW_ROWS * row_length):
+        has_enough = num_tokens >= max(_MIN_WINDOW_TOKENS, _MIN_WINDOW_ROWS * row_length)
+        if has_enough or (num_bytes >= _MAX_WINDOW_BYTES and num_tokens):
             yield _pack_window(pa.concat_tables(window), row_length)
-            window, num_tokens = [], 0
+            window, num_tokens, num_bytes = [], 0, 0
     if num_tokens:
         yield _pack_window(pa.concat_tables(window), row_length)
 

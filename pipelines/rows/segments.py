@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bpe_core.kernels import Int32s, Int64s
 from bpe_core.tokenizer import Tokenizer
+from pipelines.reading.carried_columns import cast_carried
 from pipelines.reading.documents import DocumentBatch
 from pipelines.reading.random_order import draw, number_copies
+from pipelines.reading.value_sizes import MAX_CARRIED_BYTES, measure_rows, split_by_bytes
 from pipelines.rows.columns import RowFormat, SegmentOrigins
 from pipelines.rows.splitting import SegmentSpans, add_begin_and_end_ids, split_documents
 from pipelines.settings.shards import Shards
@@ -30,10 +31,11 @@ def read_job_tokenizer(settings: Shards) -> Tokenizer:
 def make_segments(
     batches: Iterable[DocumentBatch], tokenizer: Tokenizer, row_format: RowFormat, counts: Counter[str]
 ) -> Iterator[pa.Table]:
-    """Yields the segments of documents, one table for each batch, in the order of the documents.
+    """Yields the segments of documents, in the order of the documents.
 
-    The columns are `ids` (`large_list<int32>`), the carried columns, the provenance columns, and, if rows are shuffled,
-    `_order` (uint64), the key to sort them by.
+    The columns are `ids` (`large_list<int32>`), the provenance columns, the carried columns, and, if rows are shuffled,
+    `_order` (uint64), the key to sort them by. There is one table for each batch, or several if carried values are
+    large.
 
     Args:
         batches: the documents.
@@ -44,7 +46,7 @@ def make_segments(
             `truncated_documents`, `dropped_documents`, `special_spellings` and `unknown_tokens`.
 
     Raises:
-        ValueError: a text cannot be encoded, or a carried column differs in type from the first file's.
+        ValueError: a text cannot be encoded, or a carried value does not fit the type for all files.
     """
     unknown_id = tokenizer.special_id("unk")
     for batch in batches:
@@ -53,7 +55,7 @@ def make_segments(
         _count_segment_tokens(encoded, row_format.settings, counts)
         if unknown_id is not None:
             counts["unknown_tokens"] += int((encoded.ids == unknown_id).sum())
-        yield _make_table(batch, encoded, row_format)
+        yield from _make_segment_tables(batch, encoded, row_format)
 
 
 def count_segment_lengths(batches: Iterable[DocumentBatch], tokenizer: Tokenizer, settings: Shards) -> Int64s:
@@ -108,7 +110,8 @@ def _count_segment_tokens(encoded: _EncodedDocuments, settings: Shards, counts: 
         counts["dropped_tokens"] += int(lengths[excess > 0].sum())
 
 
-def _make_table(batch: DocumentBatch, encoded: _EncodedDocuments, row_format: RowFormat) -> pa.Table:
+def _make_segment_tables(batch: DocumentBatch, encoded: _EncodedDocuments, row_format: RowFormat) -> Iterator[pa.Table]:
+    """Yields the segments of a batch in one table, or in several if they carry many bytes."""
     ids, starts, spans = encoded
     lengths = spans.stop - spans.start
     ends = np.cumsum(lengths)
@@ -117,24 +120,21 @@ def _make_table(batch: DocumentBatch, encoded: _EncodedDocuments, row_format: Ro
     columns: dict[str, Any] = {
         "ids": pa.LargeListArray.from_arrays(pa.array(np.concatenate([[0], ends])), pa.array(ids))
     }
-    for field in row_format.carried:
-        column = batch.carried[field.name].take(pa.array(spans.document))
-        columns[field.name] = _cast_to_first_file(column, field, batch.path)
     rows = batch.rows[spans.document]
     columns |= row_format.describe_segments(SegmentOrigins(batch.path, rows, spans.part))
     seed = row_format.settings.shuffle_seed
     if seed is not None:
         copies = number_copies(batch.rows)[spans.document]
         columns["_order"] = pa.array(draw(seed, "row", batch.path, rows, spans.part, copies))
-    return pa.table(columns)
+    table = pa.table(columns)
+    if not len(row_format.carried):
+        yield table
+        return
+    carried = cast_carried(batch.carried, row_format.carried, batch.path)
+    for start, stop in split_by_bytes(measure_rows(carried)[spans.document], MAX_CARRIED_BYTES):
+        segments = carried.take(pa.array(spans.document[start:stop]))
+        yield pa.table({**_columns_of(table.slice(start, stop - start)), **_columns_of(segments)})
 
 
-def _cast_to_first_file(column: pa.ChunkedArray, field: pa.Field, path: str) -> pa.ChunkedArray:
-    """Returns a carried column with the type that it has in the first file."""
-    try:
-        return pc.cast(column, field.type)
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"{path}: the column {field.name!r} is {column.type} here and {field.type} in the first file: {error}. "
-            "Write both with one type, or remove it from shards.carry"
-        ) from error
+def _columns_of(table: pa.Table) -> dict[str, pa.ChunkedArray]:
+    return dict(zip(table.column_names, table.columns, strict=True))

@@ -82,9 +82,7 @@ class Shards(Section):
         description="about how many bytes of text a task reads; if left out, a 64th of the corpus, 4 to 64 MiB",
     )
     row_group_bytes: int = Field(
-        32 << 20,
-        gt=0,
-        description="about how many bytes of padded ids a row group holds, unless it ends at 128 MiB of carried values",
+        32 << 20, gt=0, description="about how many bytes of padded ids, or of carried values, a row group holds"
     )
     compression_level: int = Field(1, ge=1, le=22, description="compression level of zstd")
     on_changed: Literal["fail", "replace"] = Field(

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from bpe_core.measuring.evaluation import (
     TextSample,
@@ -14,7 +15,9 @@ from bpe_core.measuring.evaluation import (
     measure_sample,
 )
 from bpe_core.tokenizer import Tokenizer
-from pipelines.reading.source_files import SourceFile, find_carried_schema, find_files
+from pipelines.reading.carried_columns import find_carried_fields
+from pipelines.reading.carried_types import choose_memory_type
+from pipelines.reading.source_files import SourceFile, find_files
 from pipelines.running.console import console
 from pipelines.settings.jobs import SweepJob
 from pipelines.settings.project import Project
@@ -87,12 +90,14 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
 def _check_language_column(sources: Sequence[SourceFile], column: str | None) -> None:
     if column is None:
         return
-    without = [source for source in sources if source.format == "text"]
-    if without:
-        raise ValueError(f"{without[0].path}: a text file has no column {column!r}. Remove sweep.language_column")
-    find_carried_schema(sources, [column])
-    if sources[0].format == "known-answers" and column != "lang":
-        raise ValueError(f"the known-answers corpus has no column {column!r}. Set sweep.language_column to lang")
+    for path, field in find_carried_fields(sources, column, "sweep.language_column"):
+        try:
+            pa.array([], choose_memory_type(field.type)).cast(pa.string())
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"{path}: the column {column!r} is {field.type}, which cannot name languages. Set "
+                "sweep.language_column to a column of strings"
+            ) from error
 
 
 def _count_merges_of_sizes(largest: Tokenizer, settings: Sweep) -> tuple[list[int], list[int]]:

@@ -11,21 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bpe_core.kernels import Int64s
+from pipelines.reading.value_sizes import measure_rows
 from pipelines.rows.columns import PaddedRows, RowFormat
 from pipelines.storage import files
 from pipelines.tokenizing.token_counts import add_counts
 
 _PAGE_IDS = 1 << 18  # Arrow's pages have 1 MiB; masks, before compression, as many values.
 _BATCH_IDS = 1024  # Values that Arrow writes at once.
-
-_MAX_CARRIED_BYTES = 128 << 20
-"""How many bytes of carried values wait for their row group, about; with more, the row group ends early."""
+_MAX_CARRIED_PER_GROUP = 1 << 30  # Strings in shards have 32-bit offsets, so that older readers know them.
 
 
 class ShardWriter:
     """Writes rows to one Parquet file; holds at most one row group of unpadded rows in memory.
 
-    A row group ends when it has as many rows as the settings ask for, or holds long carried values.
+    A row group ends when its padded ids or its carried values have `shards.row_group_bytes`.
 
     Attributes:
         path: the file.
@@ -39,9 +39,9 @@ class ShardWriter:
         self._format = row_format
         self._bucket = bucket
         self._rows_per_group = max(1, row_format.settings.row_group_bytes // (4 * bucket))
+        self._carried_per_group = min(row_format.settings.row_group_bytes, _MAX_CARRIED_PER_GROUP)
         self._waiting: list[pa.Table] = []
-        self._num_waiting = 0
-        self._carried_waiting = 0  # In bytes.
+        self._waiting_sizes: list[Int64s] = []  # The bytes of the carried values of each waiting row.
         self._file = _HashingFile(files.create_raw(path))
         # Columns with a value for each token are written without dictionary and statistics, which their readers do not
         # use: measured, that is smaller and a third faster than Arrow's own choice. (Byte-stream split is better still,
@@ -70,17 +70,15 @@ class ShardWriter:
     def add(self, rows: pa.Table) -> None:
         """Takes unpadded rows: the column `ids`, and every other column that is not made from `ids`."""
         self._waiting.append(rows)
-        self._num_waiting += rows.num_rows
-        self._carried_waiting += self._count_carried_bytes(rows)
-        while self._num_waiting >= self._rows_per_group:
-            self._write_group(self._rows_per_group)
-        if self._carried_waiting > _MAX_CARRIED_BYTES:
-            self._write_group(self._num_waiting)
+        self._waiting_sizes.append(measure_rows(rows.select(self._format.carried.names)))
+        while (num_rows := self._count_rows_of_group()) is not None:
+            self._write_group(num_rows)
 
     def close(self) -> None:
         """Writes the waiting rows and closes the file."""
-        if self._num_waiting:
-            self._write_group(self._num_waiting)
+        num_rows = sum(rows.num_rows for rows in self._waiting)
+        if num_rows:
+            self._write_group(num_rows)
         self.abandon()
 
     def abandon(self) -> None:
@@ -88,11 +86,22 @@ class ShardWriter:
         self._writer.close()
         self._file.close()
 
+    def _count_rows_of_group(self) -> int | None:
+        """Returns how many waiting rows fill a row group, by their padded ids or by their carried values; else None."""
+        num_rows = num_bytes = 0
+        for sizes in self._waiting_sizes:
+            ends = num_bytes + np.cumsum(sizes)
+            by_bytes = num_rows + 1 + int(np.searchsorted(ends, self._carried_per_group))
+            num_rows += sizes.size
+            num_bytes = int(ends[-1]) if sizes.size else num_bytes
+            if min(by_bytes, self._rows_per_group) <= num_rows:
+                return min(by_bytes, self._rows_per_group)
+        return None
+
     def _write_group(self, num_rows: int) -> None:
         waiting = pa.concat_tables(self._waiting)
         rows, rest = waiting.slice(0, num_rows), waiting.slice(num_rows)
-        self._waiting, self._num_waiting = [rest], rest.num_rows
-        self._carried_waiting = self._count_carried_bytes(rest)
+        self._waiting, self._waiting_sizes = [rest], [np.concatenate(self._waiting_sizes)[num_rows:]]
         columns = self._format.copy_unpadded(rows)
         # Pad slice by slice and release each slice, so that unpadded and padded rows are not both in memory as a whole;
         # and hand Arrow's writer short chunks, since it needs memory for two copies of a chunk.
@@ -108,10 +117,6 @@ class ShardWriter:
         self._writer.write_table(pa.table(arrays, schema=schema), row_group_size=num_rows)
         self.num_rows += num_rows
         self.num_tokens += pc.sum(columns["length"]).as_py()
-
-    def _count_carried_bytes(self, rows: pa.Table) -> int:
-        names = self._format.carried.names
-        return int(rows.select(names).nbytes) if names else 0
 
     def _slice_at_batches(self, rows: pa.Table) -> Iterator[pa.Table]:
         """Splits rows into slices of about one page, which Arrow writes to the same bytes as all rows at once.

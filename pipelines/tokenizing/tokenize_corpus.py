@@ -28,6 +28,7 @@ from pipelines.tokenizing.display import show_changes, show_progress, show_summa
 from pipelines.tokenizing.finish_output import finish_output
 from pipelines.tokenizing.plan import Changes, Plan, make_plan, read_bucket_choice, write_plan
 from pipelines.tokenizing.preview import Preview, make_preview
+from pipelines.tokenizing.recorded_types import keep_recorded_types
 from pipelines.tokenizing.tokenize_task import TokenizeTasks
 
 _CORPUS_SETTINGS_NOT_IN_IDENTITY = ("files", "sample", "weights")
@@ -83,7 +84,7 @@ def preview_tokenizing(job: TokenizingJob) -> Preview:
     """Returns what `run_tokenizing` would do now; writes nothing, takes no lock, and chooses no buckets."""
     tokenizer = read_job_tokenizer(job.shards)
     sources = find_files(job.corpus, job.outputs)
-    row_format = make_row_format(job.shards, tokenizer, sources)
+    row_format = _make_row_format(job, tokenizer, sources)
     plan = _plan(job, row_format, tokenizer, sources, _read_earlier_choice(job))
     return make_preview(plan, job, tokenizer)
 
@@ -91,7 +92,7 @@ def preview_tokenizing(job: TokenizingJob) -> Preview:
 def _tokenize(job: TokenizingJob, tokenizer: Tokenizer, beam_args: Sequence[str], lock: OutputLock) -> TokenizingResult:
     output = job.output
     sources = find_files(job.corpus, job.outputs)
-    row_format = make_row_format(job.shards, tokenizer, sources)
+    row_format = _make_row_format(job, tokenizer, sources)
     choice = _choose_or_read_buckets(job, sources, beam_args) if job.shards.buckets else None
     plan = _plan(job, row_format, tokenizer, sources, choice)
     show_changes(plan.changes, job.shards)
@@ -120,6 +121,11 @@ def _tokenize(job: TokenizingJob, tokenizer: Tokenizer, beam_args: Sequence[str]
     num_bytes = sum(file_slice.num_bytes for task in todo.values() for file_slice in task)
     show_summary(manifest, num_bytes, time.perf_counter() - started)
     return TokenizingResult(Outcome.DONE, len(todo), num_bytes, plan.changes, manifest)
+
+
+def _make_row_format(job: TokenizingJob, tokenizer: Tokenizer, sources: Sequence[SourceFile]) -> RowFormat:
+    row_format = make_row_format(job.shards, tokenizer, sources)
+    return row_format if job.run.overwrite else keep_recorded_types(row_format, sources)
 
 
 def _run_tasks(job: TokenizingJob, plan: Plan, row_format: RowFormat, beam_args: Sequence[str]) -> None:

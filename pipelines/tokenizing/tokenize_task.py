@@ -92,9 +92,9 @@ def make_rows(
     settings = row_format.settings
     segments = make_segments(batches, tokenizer, row_format, counts)
     if settings.shuffle_seed is not None:
-        segments = shuffle_rows(segments)
+        segments = shuffle_rows(segments, row_format.carried.names)
     if row_format.is_packed:
-        for rows in pack_segments(segments, settings.longest_row):
+        for rows in pack_segments(segments, settings.longest_row, row_format.carried.names):
             yield settings.longest_row, rows
     else:
         yield from group_by_bucket(segments, settings.bucket_lengths)

@@ -18,10 +18,11 @@ from corpus_files import make_string_column, read_documents, write_parquet
 from bpe_core.tokenizer import Tokenizer
 from pipelines.cli import main
 from pipelines.errors import BadInputError
+from pipelines.reading.carried_columns import find_carried_schema
 from pipelines.reading.documents import read_task
 from pipelines.reading.formats.bad_rows import BadRows
 from pipelines.reading.quarantine import QUARANTINE_SCHEMA, Quarantine, check_limits
-from pipelines.reading.source_files import find_carried_schema, find_files
+from pipelines.reading.source_files import find_files
 from pipelines.reading.tasks import plan_tasks
 from pipelines.running.outcome import Outcome
 from pipelines.settings.corpus import Corpus

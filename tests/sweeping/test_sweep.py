@@ -432,10 +432,10 @@ def test_a_sample_without_words_is_refused(tmp_path: Path, corpus: Path) -> None
 def test_a_missing_language_column_is_refused_at_once(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no column 'language' .*the columns are lang, text"):
         sweep(project(corpus, tmp_path / "out", language_column="language"))
-    with pytest.raises(ValueError, match=r"no column 'x'\. Set sweep\.language_column to lang"):
+    with pytest.raises(ValueError, match=r"no column 'x'\. Remove it from sweep\.language_column"):
         sweep(known_answers(tmp_path / "out", language_column="x"))
     (tmp_path / "a.txt").write_text("some text")
-    with pytest.raises(ValueError, match=r"a\.txt: a text file has no column 'lang'\. Remove sweep\.language_column"):
+    with pytest.raises(ValueError, match=r"a\.txt: a text file has no column 'lang'\. Remove it from sweep"):
         sweep(project(tmp_path / "a.txt", tmp_path / "out", language_column="lang"))
     with pytest.raises(ValueError, match=r"the sample has no text in the language 'fr'; it has de, en, unknown"):
         sweep(project(corpus, tmp_path / "out", language_column="lang", reference_language="fr"))

@@ -64,10 +64,11 @@ def test_a_failed_task_leaves_no_files(tmp_path: Path) -> None:
     assert contents(tmp_path) == {}
 
 
-def test_long_carried_values_end_a_row_group_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.tokenizing.shard_writer._MAX_CARRIED_BYTES", 10_000)
+def test_long_carried_values_end_a_row_group_early(tmp_path: Path) -> None:
     carried = pa.schema([("page", pa.string())])
-    settings = Shards(output=str(tmp_path), provenance=False, bucket_lengths=(4,), carry=("page",), row_group_bytes=160)
+    settings = Shards(
+        output=str(tmp_path), provenance=False, bucket_lengths=(4,), carry=("page",), row_group_bytes=10_000
+    )
     pages = ["x"] * 15 + [f"{number:04000}" for number in range(20)] + ["y"] * 12
     rows = pa.table({"ids": pa.array([[number] for number in range(47)], pa.large_list(pa.int32())), "page": pages})
     with TaskOutput(str(tmp_path), "00000", RowFormat(settings, carried, 0)) as output:
@@ -77,5 +78,5 @@ def test_long_carried_values_end_a_row_group_early(tmp_path: Path, monkeypatch: 
     file = pq.ParquetFile(next(tmp_path.glob("bucket=*/*.parquet")))
     assert file.read()["page"].to_pylist() == pages
     groups = [file.read_row_group(group, ["page"]) for group in range(file.num_row_groups)]
-    assert [group.num_rows for group in groups] == [10, 8, 3, 3, 3, 3, 3, 10, 4]
+    assert [group.num_rows for group in groups] == [18, 3, 3, 3, 3, 3, 14]
     assert max(group.nbytes for group in groups) < 13_000

@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
 from pipelines.reading.formats.bad_rows import MAX_VALUE_BYTES, BadRows, Reason, describe_invalid_utf8
 from pipelines.reading.formats.compressed import read_lines
+from pipelines.reading.formats.partitions import find_partitions
 from pipelines.reading.formats.raw_rows import FileSlice, RawRow, RawRows, make_batches
 from pipelines.settings.corpus import Corpus
 
@@ -28,6 +29,7 @@ def read_jsonl(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], coun
 def _read_records(
     file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
 ) -> Iterator[RawRow | BadRows]:
+    partitions = find_partitions(file_slice.path)
     for number, line in read_lines(file_slice):
         line = line.removeprefix(_BYTE_ORDER_MARK)  # Not only in the first line: files may have been concatenated.
         if not line.strip():
@@ -47,7 +49,7 @@ def _read_records(
         try:
             record = _parse(decoded)
             text = _find_text(record, corpus.text_column)
-            values = [_to_text(value) for value in _find_carried(record, carry)]
+            values = [_to_text(value) for value in _find_carried(record, carry, partitions)]
         except _BadJsonError as error:
             start = line[:MAX_VALUE_BYTES]
             yield BadRows(file_slice.path, number, 1, error.reason, str(error), start, where, error.remedy)
@@ -89,11 +91,12 @@ def _find_text(record: Any, column: str) -> str | None:
     return value
 
 
-def _find_carried(record: dict[str, Any], carry: Sequence[str]) -> list[Any]:
-    missing = [name for name in carry if name not in record]
+def _find_carried(record: dict[str, Any], carry: Sequence[str], partitions: Mapping[str, str | None]) -> list[Any]:
+    """Returns the values under the keys to carry; a key that the record does not have may be a partition key."""
+    missing = [name for name in carry if name not in record and name not in partitions]
     if missing:
         raise _BadJsonError("bad_json", f"no key {missing[0]!r} to carry; {_list_keys(record)}", "Set shards.carry")
-    return [record[name] for name in carry]
+    return [record[name] if name in record else partitions[name] for name in carry]
 
 
 def _list_keys(record: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.reading.carried_types import cast_column, choose_memory_type
 from pipelines.reading.formats.bad_rows import BadRows, is_bad_content, make_file_error
+from pipelines.reading.formats.partitions import find_partitions
 from pipelines.reading.formats.raw_rows import (
     BATCH_BYTES,
     MAX_BATCH_ROWS,
@@ -21,6 +23,7 @@ from pipelines.reading.formats.raw_rows import (
     RawRows,
     make_table_without_columns,
 )
+from pipelines.reading.value_sizes import MAX_CARRIED_BYTES, measure_rows
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 
@@ -35,6 +38,12 @@ _LIMIT_MESSAGES = re.compile(
     "(?i)not (yet )?(supported|implemented|built)|unsupported|unknown encoding|exceeded size limit"
 )
 """How Arrow says that it cannot read something, in errors that have the same class as those about damage."""
+
+_MAX_READ_ROWS = 1 << 10
+"""How many rows with carried columns are read at once.
+
+Parquet does not say how large values are that it stores once for many rows, so little is read before they are measured.
+"""
 
 _TEXT_TYPES = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
 
@@ -138,9 +147,11 @@ def read_parquet(
             row, next_group = next_group, next_group + parquet.metadata.row_group(index).num_rows
             first_row = row
             try:
-                for raw in _read_row_group(parquet, index, text_path, carry, row):
-                    yield raw
-                    row += len(raw.rows)
+                for texts, carried in _read_row_group(
+                    parquet, index, text_path, carry, find_partitions(file_slice.path)
+                ):
+                    yield RawRows(np.arange(row, row + len(texts)), texts, carried)
+                    row += len(texts)
             except Exception as error:
                 if not is_bad_content(error):
                     raise
@@ -160,7 +171,8 @@ def read_parquet(
 def _name_unreadable_column(parquet: pq.ParquetFile, index: int, text_path: Sequence[str], carry: Sequence[str]) -> str:
     """Returns which of the columns of a row group cannot be read, as messages name it."""
     text = ".".join(text_path)
-    for name in (text, *carry) if carry else ():
+    names = [text, *(name for name in carry if name in parquet.schema_arrow.names)]
+    for name in names if carry else ():
         try:
             for _ in parquet.iter_batches(row_groups=[index], columns=[name], use_threads=False):
                 pass
@@ -168,29 +180,93 @@ def _name_unreadable_column(parquet: pq.ParquetFile, index: int, text_path: Sequ
             if not is_bad_content(error):
                 raise
             return f"column {name!r}"
-    return f"column {text!r}" if not carry else f"columns {', '.join((text, *carry))}"
+    return f"column {text!r}" if not carry else f"columns {', '.join(names)}"
+
+
+_TextsAndCarried = tuple[pa.LargeBinaryArray, pa.Table]
 
 
 def _read_row_group(
-    parquet: pq.ParquetFile, index: int, text_path: Sequence[str], carry: Sequence[str], row: int
-) -> Iterator[RawRows]:
-    """Yields the rows of one row group; `row` is the number of its first row in the file."""
+    parquet: pq.ParquetFile,
+    index: int,
+    text_path: Sequence[str],
+    carry: Sequence[str],
+    partitions: Mapping[str, str | None],
+) -> Iterator[_TextsAndCarried]:
+    """Yields the texts and the carried columns of one row group, in batches.
+
+    Args:
+        parquet: the open file.
+        index: the number of the row group.
+        text_path: leads to the text.
+        carry: columns of the file or partition keys.
+        partitions: the file's partition keys and their values, for keys that are not columns.
+    """
     group = parquet.metadata.row_group(index)
     # Only the average size of a row, over all columns, is known in advance.
     bytes_of_largest = MAX_BATCH_ROWS * group.total_byte_size // max(1, group.num_rows)
-    size = MAX_BATCH_ROWS * BATCH_BYTES // max(1, bytes_of_largest)
-    for batch in parquet.iter_batches(
-        batch_size=max(1, min(MAX_BATCH_ROWS, size)),
+    size = max(1, min(MAX_BATCH_ROWS, MAX_BATCH_ROWS * BATCH_BYTES // max(1, bytes_of_largest)))
+    names = parquet.schema_arrow.names
+    batches = parquet.iter_batches(
+        batch_size=min(size, _MAX_READ_ROWS) if carry else size,
         row_groups=[index],
-        columns=[".".join(text_path), *carry],
+        columns=[".".join(text_path), *(name for name in carry if name in names)],
         use_threads=False,
-    ):
-        texts = batch[text_path[0]]
-        for field in text_path[1:]:
-            texts = pc.struct_field(texts, field)
-        carried = pa.table({name: batch[name] for name in carry}) if carry else make_table_without_columns(len(batch))
-        yield RawRows(np.arange(row, row + len(batch)), texts.cast(pa.large_binary()), carried)
-        row += len(batch)
+    )
+    converted = (_convert_batch(batch, text_path, carry, partitions) for batch in batches)
+    yield from _join_small_batches(converted, size) if carry else converted
+
+
+def _convert_batch(
+    batch: pa.RecordBatch, text_path: Sequence[str], carry: Sequence[str], partitions: Mapping[str, str | None]
+) -> _TextsAndCarried:
+    texts = batch[text_path[0]]
+    for field in text_path[1:]:
+        texts = pc.struct_field(texts, field)
+    texts = texts.cast(pa.large_binary())
+    if not carry:
+        return texts, make_table_without_columns(len(batch))
+    columns = []
+    for name in carry:
+        if name in batch.schema.names:
+            column = pa.chunked_array([batch[name]])
+            columns.append(cast_column(column, choose_memory_type(column.type)))
+        else:
+            columns.append(pa.repeat(pa.scalar(partitions[name], pa.large_string()), len(batch)))
+    return texts, pa.table(columns, names=list(carry))
+
+
+def _join_small_batches(batches: Iterable[_TextsAndCarried], num_rows: int) -> Iterator[_TextsAndCarried]:
+    """Joins batches until they have `num_rows` rows or many bytes of carried values.
+
+    If reading the next batch fails, yields those before it first.
+    """
+    waiting: list[_TextsAndCarried] = []
+    rows_waiting = bytes_waiting = 0
+    failure: Exception | None = None
+    remaining = iter(batches)
+    while True:
+        try:
+            batch = next(remaining, None)
+        except Exception as error:
+            batch, failure = None, error
+        if batch is not None:
+            waiting.append(batch)
+            rows_waiting += len(batch[0])
+            bytes_waiting += int(measure_rows(batch[1]).sum())
+        is_full = rows_waiting >= num_rows or bytes_waiting >= MAX_CARRIED_BYTES
+        if waiting and (is_full or batch is None):
+            texts = pa.chunked_array([texts for texts, _ in waiting]).combine_chunks()
+            carried = pa.concat_tables([carried for _, carried in waiting])
+            rest = max(0, rows_waiting - num_rows)
+            taken = rows_waiting - rest
+            yield texts.slice(0, taken), carried.slice(0, taken)
+            waiting = [(texts.slice(taken), carried.slice(taken))] if rest else []
+            rows_waiting, bytes_waiting = rest, int(measure_rows(carried.slice(taken)).sum())
+        if batch is None and not waiting:
+            break
+    if failure is not None:
+        raise failure
 
 
 def _open(
@@ -271,8 +347,9 @@ def _find_text_path(schema: pa.Schema, column: str, path: str) -> list[str]:
 
 
 def check_carried_columns(path: str, schema: pa.Schema, carry: Sequence[str]) -> None:
-    """Raises ValueError if a column to carry is missing or duplicated in a Parquet file."""
-    missing = [name for name in carry if name not in schema.names]
+    """Raises ValueError if a column to carry is missing or duplicated in a Parquet file; a partition key is enough."""
+    partitions = find_partitions(path)
+    missing = [name for name in carry if name not in schema.names and name not in partitions]
     if missing:
         raise ValueError(
             f"{path}: no column {missing[0]!r} to carry; the columns are {', '.join(schema.names)}. Set shards.carry"

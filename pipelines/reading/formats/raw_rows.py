@@ -11,6 +11,7 @@ import pyarrow as pa
 from bpe_core.kernels import Int64s
 from pipelines.errors import BadRowsError
 from pipelines.reading.formats.bad_rows import BadRows
+from pipelines.reading.value_sizes import MAX_CARRIED_BYTES
 from pipelines.settings.corpus import Corpus
 
 BATCH_BYTES = 8 << 20
@@ -48,7 +49,7 @@ class RawRows(NamedTuple):
     Attributes:
         rows: int64, each row's number in its file.
         texts: the text of each row as bytes; it may be null.
-        carried: the carried columns, one row per text.
+        carried: the carried columns, one row per text; for their types see `choose_memory_type`.
         bad: bad rows among or after these, which have no entry in `texts`.
     """
 
@@ -97,16 +98,18 @@ def make_batches(rows: Iterable[RawRow | BadRows], carry: Sequence[str]) -> Iter
     """
     good: list[RawRow] = []
     bad: list[BadRows] = []
-    size = 0
+    size = carried_size = 0
     for row in _catch_bad_input(rows):
         if isinstance(row, BadRows):
             bad.append(row)
         else:
             good.append(row)
             size += len(row[1] or b"")
-        if size >= BATCH_BYTES or len(good) + len(bad) >= MAX_BATCH_ROWS:
+            carried_size += sum(len(value) for value in row[2] if value)
+        is_large = size >= BATCH_BYTES or carried_size >= MAX_CARRIED_BYTES
+        if is_large or len(good) + len(bad) >= MAX_BATCH_ROWS:
             yield _make_batch(good, bad, carry)
-            good, bad, size = [], [], 0
+            good, bad, size, carried_size = [], [], 0, 0
     if good or bad:
         yield _make_batch(good, bad, carry)
 
@@ -119,7 +122,7 @@ def _catch_bad_input(rows: Iterable[RawRow | BadRows]) -> Iterator[RawRow | BadR
 
 
 def _make_batch(good: list[RawRow], bad: list[BadRows], carry: Sequence[str]) -> RawRows:
-    columns = [pa.array([row[2][column] for row in good], pa.string()) for column in range(len(carry))]
+    columns = [pa.array([row[2][column] for row in good], pa.large_string()) for column in range(len(carry))]
     carried = pa.table(columns, names=list(carry)) if carry else make_table_without_columns(len(good))
     numbers = np.array([row[0] for row in good], np.int64)
     return RawRows(numbers, pa.array([row[1] for row in good], pa.large_binary()), carried, bad)
