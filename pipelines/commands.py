@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bpe_core.export import export_tokenizer
+from bpe_core.formats.lines import split_lines
 from bpe_core.measuring.audit import TokenAudit, audit_tokens
 from bpe_core.measuring.token_display import show_on_one_line
 from bpe_core.tokenizer import Tokenizer
@@ -105,12 +106,13 @@ def run_decode(args: argparse.Namespace) -> None:
     """
     tokenizer = _read_tokenizer(args)
     for line in _read_lines(args):
-        wrong = [word for word in line.split() if not re.fullmatch("-?[0-9]{1,18}", word)]
+        words = re.findall(r"[^ \t\r]+", line)
+        wrong = [word for word in words if not re.fullmatch("-?[0-9]{1,18}", word)]
         if wrong:
             raise ValueError(
                 f"{wrong[0][:60]!r} in {line[:60]!r} is not an id; write whole numbers separated by spaces"
             )
-        ids = [int(word) for word in line.split()]
+        ids = [int(word) for word in words]
         sys.stdout.buffer.write(tokenizer.decode_bytes(ids) + b"\n")
         sys.stdout.buffer.flush()
 
@@ -234,8 +236,8 @@ def _show_checks(found: Iterable[Check], path: str | None) -> None:
 
 
 def _read_words(given: Sequence[str]) -> list[str]:
-    """Returns words; a name of a file is replaced by the lines of the file."""
-    read = (files.read_text(one).splitlines() if os.path.isfile(one) else [one] for one in given)
+    """Returns words; a name of a file is replaced by the lines of the file, without a byte-order mark."""
+    read = (split_lines(files.read_text(one).removeprefix("\ufeff")) if os.path.isfile(one) else [one] for one in given)
     return [word for words in read for word in words if word.strip()]
 
 

@@ -1,12 +1,14 @@
 """Codes files of subword-nmt: one merge per line, as two symbols with a space between.
 
 The codes have no ids and no special tokens. Their tool splits text at white space and marks the end of a word `</w>`.
+Only a line feed ends a line; spaces and carriage returns around a line are dropped, as subword-nmt does.
 """
 
 import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, make_pre_tokenizer
+from bpe_core.formats.lines import split_lines
 from bpe_core.merging.alphabet import MARKER, Alphabet, Placement
 
 _END_OF_WORD = "</w>"
@@ -32,7 +34,7 @@ def read_subword_nmt(codes: str, special_tokens: SpecialTokens | None = None) ->
     >>> [model.alphabet.spell(token) for token in model.tokens]
     ['l', 'o', 'w</w>', 'lo', 'low</w>']
     """
-    first, *lines = codes.splitlines() or [""]
+    first, *lines = split_lines(codes) or [""]
     version = first.removeprefix("#version:").strip() if first.startswith("#version:") else "0.1"
     if version not in _PLACEMENT_OF_VERSION:
         raise ValueError(f"the codes are of version {version!r}; this build reads 0.1 and 0.2")
@@ -41,12 +43,13 @@ def read_subword_nmt(codes: str, special_tokens: SpecialTokens | None = None) ->
     placement = _PLACEMENT_OF_VERSION[version]
     pairs: dict[tuple[bytes, bytes], bytes] = {}
     for number, line in enumerate(lines, 1):
-        sides = line.strip("\r\n ").split(" ")
-        if line and len(sides) != 2:
+        sides = _split_merge(line)
+        if sides == [""]:
+            continue
+        if len(sides) != 2:
             raise ValueError(f"merge {number} is {line[:60]!r}; a merge is two symbols with a space between")
-        if line:
-            left, right = map(_replace_end_of_word, sides)
-            pairs.setdefault((left, right), left + right)  # If a merge repeats, subword-nmt takes the first.
+        left, right = map(_replace_end_of_word, sides)
+        pairs.setdefault((left, right), left + right)  # If a merge repeats, subword-nmt takes the first.
     made = dict.fromkeys(pairs.values())
     base = {side for pair in pairs for side in pair if side not in made}
     if placement == "apart":
@@ -74,8 +77,8 @@ def write_subword_nmt(model: Model) -> str:
     """Returns the text of a codes file, of the version that has the model's placement of the end-of-word marker.
 
     Raises:
-        NotExpressibleError: The model is of kind `byte`, has another marker than `</w>` or a normalizer, or a symbol
-            holds `</w>` inside a word.
+        NotExpressibleError: The model is of kind `byte`, has no merges, another marker than `</w>` or a normalizer, or
+            a symbol holds `</w>` inside a word, or a space or a line break that subword-nmt would not read.
     """
     alphabet = model.alphabet
     if (
@@ -87,6 +90,10 @@ def write_subword_nmt(model: Model) -> str:
             "subword-nmt codes are of kind char, split text at white space, do not normalize it, and mark the end of a "
             "word with </w>; this tokenizer differs"
         )
+    if not len(model.merges):
+        raise NotExpressibleError(
+            "subword-nmt refuses codes without merges, and this tokenizer has none; learn at least one merge"
+        )
     spelled = []
     for id_, token in enumerate(model.tokens):
         text = token.replace(MARKER, _END_OF_WORD.encode()).decode()
@@ -94,9 +101,21 @@ def write_subword_nmt(model: Model) -> str:
             raise NotExpressibleError(f"the symbol {text!r} holds </w> inside a word")
         spelled.append(text)
     version = next(v for v, placement in _PLACEMENT_OF_VERSION.items() if placement == alphabet.placement)
-    return f"#version: {version}\n" + "".join(
-        f"{spelled[left]} {spelled[right]}\n" for left, right, _ in model.merges.tolist()
-    )
+    lines = []
+    for left, right, _ in model.merges.tolist():
+        line = f"{spelled[left]} {spelled[right]}"
+        if "\n" in line or _split_merge(line) != [spelled[left], spelled[right]]:
+            raise NotExpressibleError(
+                f"subword-nmt would not read the merge of {spelled[left]!r} and {spelled[right]!r}: a space or a line "
+                "break in a symbol ends it"
+            )
+        lines.append(f"{line}\n")
+    return f"#version: {version}\n" + "".join(lines)
+
+
+def _split_merge(line: str) -> list[str]:
+    """Returns the symbols on a line, as subword-nmt separates them."""
+    return line.strip("\r\n ").split(" ")
 
 
 def _replace_end_of_word(symbol: str) -> bytes:

@@ -1,19 +1,24 @@
-"""`.tiktoken` files: one token per line, as base64, with its rank, which is also its id.
+r"""`.tiktoken` files: one token per line, as base64, with its rank, which is also its id.
 
-The file does not say how text is split into words, nor what the special tokens are; a reader is told both.
+Only `\n` or `\r\n` ends a line. The file does not say how text is split into words, nor what the special tokens are; a
+reader is told both.
 """
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 
 import numpy as np
 
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, make_pre_tokenizer
+from bpe_core.formats.lines import split_lines
 from bpe_core.formats.ranks import check_ranks_equal_merges
 from bpe_core.merging.alphabet import BYTE_ALPHABET
 from bpe_core.pretokenize.normalizer import Normalization
+
+_RANK = re.compile("-?[0-9]+")  # `int` also reads other digits, underscores, and white space around a number.
 
 
 def read_tiktoken(
@@ -65,11 +70,13 @@ def read_tiktoken(
 def _read_ranks(text: str) -> dict[bytes, int]:
     """Returns token -> rank; empty lines are skipped."""
     ranks: dict[bytes, int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(split_lines(text), 1):
         if not line:
             continue
         try:
             spelled, rank = line.split(" ")
+            if not _RANK.fullmatch(rank):
+                raise ValueError(rank)
             token, id_ = base64.b64decode(spelled, validate=True), int(rank)
         except (ValueError, binascii.Error) as error:
             raise ValueError(

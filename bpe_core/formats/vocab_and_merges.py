@@ -1,6 +1,7 @@
-"""`vocab.json` and `merges.txt`, the two files in which GPT-2 and RoBERTa keep their tokenizer.
+r"""`vocab.json` and `merges.txt`, the two files in which GPT-2 and RoBERTa keep their tokenizer.
 
-They do not say how text is split into words: their tools use GPT-2's pattern.
+They do not say how text is split into words: their tools use GPT-2's pattern. Only `\n` or `\r\n` ends a line of
+`merges.txt`.
 """
 
 import json
@@ -9,6 +10,7 @@ from dataclasses import replace
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, SpecialTokens, list_special_tokens, make_pre_tokenizer
 from bpe_core.formats.hugging_face_layout import read_hugging_face
+from bpe_core.formats.lines import split_lines
 from bpe_core.formats.ranks import find_first_unreachable, rank_by_merges
 from bpe_core.formats.shared_entries import spell_tokens
 from bpe_core.pretokenize.normalizer import Normalization
@@ -37,7 +39,7 @@ def read_vocab_and_merges(
     ids = json.loads(vocab)
     if not isinstance(ids, dict) or not all(isinstance(id_, int) for id_ in ids.values()):
         raise ValueError("vocab.json is not a JSON object that maps tokens to ids")
-    lines = [line for line in merges.splitlines() if line and not line.startswith("#version")]
+    lines = [line for line in split_lines(merges) if line and not line.startswith("#version")]
     special = list_special_tokens(special_tokens or {})
     absent = [spelling for spelling in special if spelling not in ids]
     if absent:

@@ -96,7 +96,9 @@ def load_printable_characters() -> CodePointSet:
 @cache
 def _load_categories() -> tuple[list[str], npt.NDArray[np.uint8]]:
     """Returns the sorted names of all categories, and for each code point the index of its category in them."""
-    lines = [line.split() for line in _FILE.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
+    lines = [
+        line.split() for line in _FILE.read_text(encoding="ascii").split("\n") if line and not line.startswith("#")
+    ]
     starts = [int(start, 16) for start, _ in lines]
     names = sorted({name for _, name in lines})
     numbers = np.array([names.index(name) for _, name in lines], np.uint8)

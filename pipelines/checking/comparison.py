@@ -8,6 +8,7 @@ from typing import Literal
 from bpe_core import Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats.hugging_face_layout import to_hugging_face
+from bpe_core.formats.lines import split_lines
 from bpe_core.formats.tiktoken import write_tiktoken
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from pipelines.reading.documents import read_corpus
@@ -145,7 +146,7 @@ def _load_tiktoken(tokenizer: Tokenizer) -> _Encode:
         or tokenizer.pre_tokenizer.lowercase
     ):
         raise NotExpressibleError("tiktoken splits text by one expression and does not normalize it")
-    lines = [line.split(" ") for line in write_tiktoken(tokenizer.model).splitlines()]
+    lines = [line.split(" ") for line in split_lines(write_tiktoken(tokenizer.model))]
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     peer = tiktoken.Encoding(
         "verify", pat_str=tokenizer.pre_tokenizer.expressions[0], mergeable_ranks=ranks, special_tokens={}

@@ -184,4 +184,6 @@ def _choose_samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
 
 def _take_start(text: str) -> str:
     """Returns the first lines of a text, without blank lines before them."""
-    return "".join(text.strip().splitlines(keepends=True)[:_SAMPLE_LINES])[:_SAMPLE_CHARACTERS]
+    stripped = text.strip()
+    lines = [f"{line}\n" for line in stripped.split("\n")[:_SAMPLE_LINES]]
+    return "".join(lines)[: min(len(stripped), _SAMPLE_CHARACTERS)]
