@@ -38,6 +38,9 @@ class CorpusFiles:
         self.changed: list[str] = []
         self.errors: list[str] = []
         for path, recorded in output.manifest["inputs"].items():
+            if files.is_glob(path):  # It was the name of a file, and must not be read as a glob now.
+                self.missing.append(path)
+                continue
             try:
                 [source] = find_files(self._make_settings(path, formats.get(path, "auto")))
             except FileNotFoundError:

@@ -56,7 +56,7 @@ def check_shards(
     yield Check("manifest", "pass", f"{len(manifest['shards']):,} shards, {manifest['counts'].get('rows', 0):,} rows")
 
     output = FinishedOutput(folder, manifest)
-    existing = {m.path for m in files.match(files.join(folder, "bucket=*", "**")) if m.path != folder}
+    existing = {m.path for m in files.list_files(folder, "bucket=*/**")}
     yield _check_files(output, existing)
     scan = ShardScan(output, DocumentSample.of_output(manifest, sample, seed))
     checksums = Tally()

@@ -111,7 +111,7 @@ def find_duplicates(
         )
         for name, task in tasks.items()
     }
-    existing = {metadata.path for metadata in files.match(files.join(folder, "*"))}
+    existing = {metadata.path for metadata in files.list_files(folder, "*")}
     usable = {files.join(folder, hash_file.name) for hash_file in hash_files.values()} & existing
     files.delete(*(existing - usable))
     missing = [name for name in tasks if files.join(folder, hash_files[name].name) not in usable]
@@ -146,7 +146,7 @@ def find_duplicates(
 
 def delete_hashes(folder: str) -> None:
     """Deletes the hashes that `find_duplicates` keeps for a later run."""
-    files.delete(*(m.path for m in files.match(files.join(folder, "*.hashes"))))
+    files.delete(*(m.path for m in files.list_files(folder, "*.hashes")))
 
 
 def _fingerprint_hashes(
@@ -233,7 +233,7 @@ def compare_part(
 
 def _read_hashes(path: str, low: int, high: int) -> npt.NDArray[np.void]:
     """Returns the rows of a file of sorted hashes whose high halves are in `range(low, high)`."""
-    size = int(files.match(path)[0].num_bytes) // _HASHED_ROW.itemsize
+    size = files.get_size(path) // _HASHED_ROW.itemsize
     with files.open_raw(path) as file:
         start, stop = (
             bisect_left(range(size), bound, key=lambda index: _read_hashed_rows(file, index, 1)["high"][0])

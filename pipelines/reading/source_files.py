@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import os.path
-import re
 import sysconfig
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from pipelines.reading.formats.raw_rows import FileContents
 from pipelines.reading.formats.table import FORMATS, find_format
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
-from pipelines.storage.local_files import StoredFile
+from pipelines.storage.local_files import StoredFile, find_glob_start
 
 _INSPECTING_THREADS = 16
 
@@ -134,12 +133,12 @@ def _match_all(corpus: Corpus) -> list[tuple[StoredFile, str]]:
 
 
 def _match_pattern(pattern: str, corpus: Corpus) -> list[StoredFile]:
-    """Returns the files that one entry of `corpus.files` matches: a glob, a folder or a file."""
-    if any(mark in pattern for mark in "*?["):
-        found = [m for m in files.match(pattern) if not _is_hidden_match(m.path, pattern)]
-        if found or "[" not in pattern:
-            return found
-    below = _keep_prefixed(files.match(files.join(_replace_brackets(pattern), "**")), f"{pattern.rstrip('/')}/")
+    """Returns the files that one entry of `corpus.files` names: a file, a folder or, if neither exists, a glob."""
+    if files.is_glob(pattern):
+        fixed = find_glob_start(*files.split_glob(pattern)).rpartition("/")[0]
+        shows_hidden = _has_hidden_part(pattern[len(fixed) :])
+        return [m for m in files.match(pattern) if shows_hidden or not _has_hidden_part(m.path[len(fixed) :])]
+    below = files.list_files(pattern)
     if below:
         data = [m for m in below if _is_data(m.path, pattern, corpus)]
         others = [m.path for m in below if _has_unknown_type(m.path, pattern, corpus)]
@@ -147,15 +146,19 @@ def _match_pattern(pattern: str, corpus: Corpus) -> list[StoredFile]:
             count = "1 file" if len(others) == 1 else f"{len(others):,} files"
             _logger.warning("%s: skipped %s of unknown type, such as %s", pattern, count, others[0])
         return data
-    matched = _keep_prefixed(files.match(_replace_brackets(pattern)), pattern)
-    return [m for m in matched if m.path == pattern or "[" not in pattern]
+    return files.match(pattern)
 
 
 def _warn_about_links(pattern: str) -> None:
     """Warns about symbolic links to folders and to missing files, which Beam does not follow."""
-    folder = re.split(r"[*?]", pattern)[0].rpartition("/")[0] or "." if "*" in pattern else pattern
-    if "://" in pattern or ("*" in pattern and "**" not in pattern) or not os.path.isdir(folder):
+    if "://" in pattern:
         return
+    folder = pattern
+    if files.is_glob(pattern):
+        literal, glob = files.split_glob(pattern)
+        if "**" not in glob:
+            return
+        folder = find_glob_start(literal, glob).rpartition("/")[0] or "."
     for root, folders, names in os.walk(folder):
         paths = [os.path.join(root, name) for name in [*folders, *names] if not name.startswith((".", "_"))]
         links = [path for path in paths if os.path.islink(path) and not os.path.isfile(path)]
@@ -173,24 +176,6 @@ def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:
                 f"corpus.files: matches {inside[0]}, which is in {setting} ({folder}), so the job would read its own "
                 "output. Put the output elsewhere, or make corpus.files narrower"
             )
-
-
-def _replace_brackets(path: str) -> str:
-    """Returns a glob for a path whose name contains `[`, because Beam has no way to quote it."""
-    return path.replace("[", "?")
-
-
-def _keep_prefixed(found: list[StoredFile], prefix: str) -> list[StoredFile]:
-    """Drops the files that a glob of `_replace_brackets` matches by accident."""
-    return [m for m in found if m.path.startswith(prefix)] if "[" in prefix else found
-
-
-def _is_hidden_match(path: str, pattern: str) -> bool:
-    """Returns whether a file that a glob matched is hidden by a name that the glob does not spell out."""
-    fixed = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
-    if _has_hidden_part(pattern[len(fixed) :]):
-        return False
-    return _has_hidden_part(path[len(fixed) :])
 
 
 def _has_hidden_part(path: str) -> bool:

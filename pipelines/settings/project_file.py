@@ -18,6 +18,8 @@ from pydantic_settings import SettingsError
 from pipelines.settings.project import Project
 from pipelines.storage import files
 
+_FILES_OPTION = "--corpus.files"
+
 
 def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "tokenmill") -> Project:
     """Returns the settings of a YAML file; those of the environment and the command line replace them.
@@ -48,7 +50,7 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
     try:
         return Project(
             **content,
-            _cli_parse_args=list(overrides),
+            _cli_parse_args=_quote_existing_paths(overrides),
             _cli_prog_name=command,
             _cli_exit_on_error=False,
         )
@@ -64,6 +66,26 @@ def load_project(path: str, overrides: Sequence[str] = (), *, command: str = "to
         # For pydantic, a list with a wrong item is also empty; report only the wrong item.
         items = [item for item in error.errors() if item["type"] != "too_short" or not item["input"]]
         raise ValueError(_format_problems(path, [_describe_error(dict(item)) for item in items])) from error
+
+
+def _quote_existing_paths(overrides: Sequence[str]) -> list[str]:
+    """Returns the overrides, with a path of `--corpus.files` that exists as a list of one item in quotes.
+
+    On the command line, lists may be written as `a,b` or `[a, b]`, but a file may have such a name too.
+    """
+    quoted: list[str] = []
+    for override in overrides:
+        option, equals, value = override.partition("=")
+        if equals and option == _FILES_OPTION:
+            quoted.append(f"{option}={_quote_existing_path(value)}")
+        else:
+            quoted.append(_quote_existing_path(override) if quoted[-1:] == [_FILES_OPTION] else override)
+    return quoted
+
+
+def _quote_existing_path(path: str) -> str:
+    # Pydantic takes everything between the quotes as it is, and knows no way to write a quote.
+    return f'["{path}"]' if '"' not in path and files.exists(path) else path
 
 
 def _refuse_unknown_in_environment() -> None:

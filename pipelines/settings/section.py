@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
+from pipelines.storage.local_files import has_glob_mark
+
 
 class Section(BaseModel):
     """A group of settings that cannot be changed and refuses unknown names."""
@@ -19,13 +21,14 @@ Paths = Annotated[tuple[str, ...], BeforeValidator(_list_one_path)]
 """Several paths; in YAML, one path may be written without a list."""
 
 
-def _refuse_glob(path: str) -> str:
-    if any(mark in path for mark in "*?["):
+def _refuse_remote_glob(path: str) -> str:
+    if "://" in path and not path.startswith("s3://") and has_glob_mark(path):
         raise ValueError(
-            f"{path!r} contains one of * ? [, which Beam's file systems read as a glob; choose another name"
+            f"{path!r} contains one of * ? [, which Beam reads as a glob when it deletes files on this file system; "
+            "choose another name"
         )
     return path
 
 
-OutputFolder = Annotated[str, AfterValidator(_refuse_glob)]
-"""A folder to write to; its name must not look like a glob."""
+OutputFolder = Annotated[str, AfterValidator(_refuse_remote_glob)]
+"""A folder to write to. On stores that Beam itself reaches, such as `gs://`, its name must not look like a glob."""

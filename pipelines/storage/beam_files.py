@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import BinaryIO, cast
 
-from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystems import FileSystems
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.storage.local_files import StoredFile
+from pipelines.storage.local_files import StoredFile, compile_glob, find_glob_start
 from pipelines.storage.object_storage import S3
 
 if FileSystems._pipeline_options is None:  # In a worker, Beam has already set the options of the job.
@@ -49,7 +49,15 @@ class BeamFiles:
         """Whether `path` is a file or a folder; if folders do not exist by themselves, whether a folder holds files."""
         if self._system.exists(path):
             return True
-        return not self.has_folders and bool(self._system.match([self.join(path, "**")], [1])[0].metadata_list)
+        return not self.has_folders and next(self._list(self.join(path, "x")[:-1]), None) is not None
+
+    def find(self, path: str) -> StoredFile | None:
+        """Returns the file of this name, or None if it does not exist."""
+        if isinstance(self._system, S3):
+            found = self._system.find(path)
+        else:
+            found = self._system.metadata(path) if self._system.exists(path) else None
+        return None if found is None else StoredFile(path, int(found.size_in_bytes))
 
     def open(self, path: str) -> BinaryIO:
         """Opens a file for reading.
@@ -65,12 +73,21 @@ class BeamFiles:
         """Opens a file for writing; an object store shows it when it is closed."""
         return cast(BinaryIO, self._system.create(path, compression_type=CompressionTypes.UNCOMPRESSED))
 
-    def match(self, pattern: str) -> Iterator[StoredFile]:
-        """Yields the files that a pattern matches, in no order."""
-        for found in self._system.match([pattern])[0].metadata_list:
+    def match(self, literal: str, glob: str) -> Iterator[StoredFile]:
+        """Yields the files whose path is `literal`, followed by what a glob matches; see `LocalFiles.match`.
+
+        Beam's own `match` has no way to say that a part of a path is no glob.
+        """
+        start = find_glob_start(literal, glob)
+        is_match = compile_glob(literal, glob).match
+        for found in self._list(self.split(start)[0] if self.has_folders else start):
             # In an object store, a name that ends in a slash is an empty object that stands for a folder.
-            if not found.path.endswith("/"):
+            if is_match(found.path) and not found.path.endswith("/"):
                 yield StoredFile(found.path, int(found.size_in_bytes))
+
+    def _list(self, start: str) -> Iterator[FileMetadata]:
+        """Yields all files of a folder; without folders, all files whose paths start with `start`."""
+        yield from self._system._list(start)
 
     def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Renames files; on an object store that is a copy and a deletion."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
-from pipelines.storage.local_files import LocalFiles, StoredFile
+from pipelines.storage.local_files import LocalFiles, StoredFile, has_glob_mark
 from pipelines.storage.output_files import TEMPORARY_FOLDER
 from pipelines.storage.quiet_beam import quiet_beam_import
 
@@ -68,14 +68,65 @@ def exists(path: str) -> bool:
     return _files_at(path).exists(path)
 
 
-def match(pattern: str) -> list[StoredFile]:
-    """Returns the files that a pattern matches, sorted by path; folders are not files.
+def is_glob(path: str) -> bool:
+    """Whether a path is a glob: it contains one of `*`, `?` and `[`, and no file or folder has exactly this name."""
+    return has_glob_mark(path) and not exists(path)
 
-    `*` stays within a folder, `**` crosses folders, and `/**/` also matches a single `/`.
+
+def split_glob(path: str) -> tuple[str, str]:
+    """Returns the start of a glob that is not to be read as a glob, and the rest.
+
+    The start ends with a slash, and is the longest one that contains none of `*`, `?` and `[`, or is the name of an
+    existing folder: `data[1]/*.txt` means the files in the folder `data[1]` if it exists, otherwise those in `data1`.
     """
-    storage = _files_at(pattern)
-    found = {file.path: file for one in {pattern, pattern.replace("/**/", "/")} for file in storage.match(one)}
-    return [found[path] for path in sorted(found)]
+    folders = [path[: index + 1] for index, character in enumerate(path) if character == "/"]
+    literal = next((one for one in reversed(folders) if not is_glob(one.rstrip("/"))), "")
+    return literal, path[len(literal) :]
+
+
+def match(path: str) -> list[StoredFile]:
+    """Returns the file of this name or, if nothing has this name, the files that the path matches as a glob.
+
+    They are sorted by path; folders are not files. `*` stays within a folder, `**` crosses folders, `/**/` also matches
+    a single `/`, and a path that ends in a slash matches the files of a folder. See `split_glob` for names of folders
+    that look like globs. If the name of a folder is known, use `list_files`.
+    """
+    storage = _files_at(path)
+    if path.endswith(("/", "\\")):
+        path += "*"
+    if not is_glob(path):
+        file = storage.find(path)
+        return [file] if file else []
+    literal, glob = split_glob(path)
+    # The slash before the glob belongs to `literal`.
+    globs = {glob, f"/{glob}".replace("/**/", "/")[1:] if literal else glob.replace("/**/", "/")}
+    return _sort_files(file for one in globs for file in storage.match(literal, one))
+
+
+def list_files(folder: str, glob: str = "**") -> list[StoredFile]:
+    """Returns the files below a folder whose relative path a glob matches, sorted by path.
+
+    The name of the folder is no glob, whatever characters it contains.
+    """
+    storage = _files_at(folder)
+    return _sort_files(storage.match(storage.join(folder, "x")[:-1], glob))
+
+
+def _sort_files(found: Iterable[StoredFile]) -> list[StoredFile]:
+    by_path = {file.path: file for file in found}
+    return [by_path[path] for path in sorted(by_path)]
+
+
+def get_size(path: str) -> int:
+    """Returns the size of a file in bytes.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+    """
+    file = _files_at(path).find(path)
+    if file is None:
+        raise FileNotFoundError(f"{path}: no such file")
+    return file.num_bytes
 
 
 def read_text(path: str) -> str:
@@ -125,17 +176,19 @@ def delete(*paths: str) -> None:
     for path in paths:
         storage = _files_at(path)
         if not storage.has_folders:
-            delete_matching(path)
-            delete_matching(join(path, "**"))
+            found = [path] if storage.find(path) else []
+            found += [file.path for file in list_files(path)]
+            if found:
+                storage.delete(found)
         elif storage.exists(path):
             storage.delete([path])
 
 
-def delete_matching(pattern: str) -> None:
-    """Deletes the files that a pattern matches, see `match`; keeps their folders."""
-    found = [file.path for file in match(pattern)]
+def delete_files(folder: str, glob: str) -> None:
+    """Deletes the files that `list_files` returns; keeps their folders."""
+    found = [file.path for file in list_files(folder, glob)]
     if found:
-        _files_at(pattern).delete(found)
+        _files_at(folder).delete(found)
 
 
 def delete_empty(*folders: str) -> None:

@@ -16,6 +16,23 @@ class StoredFile(NamedTuple):
     num_bytes: int
 
 
+_GLOB_MARK = re.compile(r"[*?\[]")
+
+
+def has_glob_mark(path: str) -> bool:
+    """Whether a path contains one of `*`, `?` and `[`, so that it is a glob unless a file or folder has this name."""
+    return _GLOB_MARK.search(path) is not None
+
+
+def find_glob_start(literal: str, glob: str) -> str:
+    """Returns the start that all paths share which are `literal` followed by what a glob matches.
+
+    >>> find_glob_start("run[1]/", "bucket=*/part-*.parquet")
+    'run[1]/bucket='
+    """
+    return literal + _GLOB_MARK.split(glob, maxsplit=1)[0]
+
+
 class LocalFiles:
     """Reads, finds, renames and deletes local files. `BeamFiles` does the same for URLs."""
 
@@ -43,27 +60,33 @@ class LocalFiles:
             os.makedirs(folder, exist_ok=True)
         return open(path, "wb")
 
-    def match(self, pattern: str) -> Iterator[StoredFile]:
-        """Yields the files that a pattern matches, in no order; the pattern means what it means to Beam.
+    def find(self, path: str) -> StoredFile | None:
+        """Returns the file of this name, or None if it does not exist or is a folder."""
+        with suppress(OSError, ValueError):  # It may be deleted meanwhile, or be no possible name.
+            size = os.path.getsize(path)
+            if not os.path.isdir(path):
+                return StoredFile(path, size)
+        return None
+
+    def match(self, literal: str, glob: str) -> Iterator[StoredFile]:
+        """Yields the files whose path is `literal`, followed by what a glob matches; in no order.
+
+        A glob means what it means to Beam.
+
+        Args:
+            literal: the start of the paths, which is no glob whatever it contains; empty, or ends with a slash.
+            glob: matches the rest of the paths.
 
         Raises:
-            ValueError: the pattern has a malformed `[...]`.
+            ValueError: the glob has a malformed `[...]`.
         """
-        if pattern.endswith(("/", "\\")):
-            pattern += "*"
-        before_glob = re.split(r"[*?\[]", pattern)[0]
-        if before_glob == pattern:
-            found: Iterator[str] = iter([pattern])
-        else:
-            if "/" not in before_glob:
-                pattern, before_glob = f"./{pattern}", "./"
-            is_match = _compile_glob(pattern).match
-            found = (path for path in _walk(os.path.dirname(before_glob)) if is_match(path))
-        for path in found:
-            with suppress(OSError):  # Files may be deleted meanwhile.
-                size = os.path.getsize(path)
-                if not os.path.isdir(path):
-                    yield StoredFile(path, size)
+        start = find_glob_start(literal, glob)
+        if not os.path.dirname(start):  # Beam finds no files for a glob that starts in the working folder.
+            literal, start = f"./{literal}", f"./{start}"
+        # Not `dirname`, which drops slashes, so that paths start as they were given.
+        folder = start.removesuffix(os.path.basename(start))
+        is_match = compile_glob(literal, glob).match
+        yield from filter(None, map(self.find, filter(is_match, _walk(folder))))
 
     def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Renames files so that each target is complete at once, and still is after a power failure."""
@@ -94,14 +117,20 @@ def _walk(folder: str) -> Iterator[str]:
             yield os.path.join(inner, name)
 
 
-def _compile_glob(pattern: str) -> re.Pattern[str]:
-    r"""Returns a pattern that matches whole paths: `*` stays within a folder, `**` and `?` match any character.
+def compile_glob(literal: str, glob: str) -> re.Pattern[str]:
+    r"""Returns a pattern for whole paths that are `literal`, followed by what a glob matches.
 
-    >>> bool(_compile_glob("a/*.txt").match("a/b.txt")), bool(_compile_glob("a/*.txt").match("a/b/c.txt"))
-    (True, False)
+    `*` stays within a folder, `**` and `?` match any character.
+
+    >>> is_match = compile_glob("a[1]/", "*.txt").match
+    >>> bool(is_match("a[1]/b.txt")), bool(is_match("a[1]/b/c.txt")), bool(is_match("a1/b.txt"))
+    (True, False, False)
+
+    Raises:
+        ValueError: the glob has a malformed `[...]`.
     """
     # A set may start with `]`, as in `[]a]`, or `[!]a]`; one that does not end is plain text.
-    parts = re.split(r"(\*\*|\*|\?|\[!?+\]?+[^\]]*\])", pattern)
+    parts = re.split(r"(\*\*|\*|\?|\[!?+\]?+[^\]]*\])", glob)
     meaning = {"**": ".*", "*": r"[^/\\]*", "?": "."}
     for index in range(1, len(parts), 2):
         mark = parts[index]
@@ -111,9 +140,9 @@ def _compile_glob(pattern: str) -> re.Pattern[str]:
         parts[index] = meaning.get(mark, mark)
     parts[::2] = map(re.escape, parts[::2])
     try:
-        return re.compile(f"(?ms){''.join(parts)}\\Z")
+        return re.compile(f"(?ms){re.escape(literal)}{''.join(parts)}\\Z")
     except re.error as error:
-        raise ValueError(f"{pattern!r} is not a valid glob: {error}") from error
+        raise ValueError(f"{literal + glob!r} is not a valid glob: {error}") from error
 
 
 def _flush_to_disk(path: str, mode: int) -> None:

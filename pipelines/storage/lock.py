@@ -178,7 +178,7 @@ class OutputLock:
         self.taken_over.append(dead)
 
     def _read_other_claims(self) -> Iterator[Claim]:
-        for file in files.match(files.join(self._folder, "*.json")):
+        for file in files.list_files(self._folder, "*.json"):
             if file.path == self._claim_path(self._claim.run_id):
                 continue
             try:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 from apache_beam.io.aws.clients.s3 import boto3_client
 from apache_beam.io.aws.s3filesystem import S3FileSystem
 from apache_beam.io.aws.s3io import parse_s3_path
-from apache_beam.io.filesystem import CompressionTypes, FileMetadata, MatchResult
+from apache_beam.io.filesystem import CompressionTypes, FileMetadata
 from apache_beam.io.filesystemio import Downloader, DownloaderStream, Uploader, UploaderStream
 from apache_beam.options.pipeline_options import PipelineOptions, S3Options
 
@@ -51,17 +51,13 @@ class S3(S3FileSystem):
         """Whether a file of this name exists; S3 has no folders."""
         return _read_head(self._client, path) is not None
 
-    def match(self, patterns: Sequence[str], limits: Sequence[int | None] | None = None) -> list[MatchResult]:
-        """Returns the files that patterns match, as Beam does, but looks up a plain name in one request.
+    def find(self, path: str) -> FileMetadata | None:
+        """Returns the size and date of the file of this name, or None if it does not exist; takes one request.
 
-        Beam sends two requests, and fails if the file is deleted between them.
+        Beam's `match` sends two requests, and fails if the file is deleted between them.
         """
-        return [
-            super(S3, self).match([pattern], [limit])[0]
-            if pattern.endswith("/") or set(pattern) & set("*?[")
-            else self._match_one(pattern)
-            for pattern, limit in zip(patterns, limits or [None] * len(patterns), strict=True)
-        ]
+        head = _read_head(self._client, path)
+        return FileMetadata(path, head["ContentLength"], head["LastModified"].timestamp()) if head else None
 
     def rename(self, sources: Sequence[str], targets: Sequence[str]) -> None:
         """Copies each file, which replaces its target atomically, then deletes the sources."""
@@ -82,11 +78,6 @@ class S3(S3FileSystem):
                     answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
                 for error in answer.get("Errors", []):
                     raise OSError(f"s3://{bucket}/{error['Key']}: not deleted: {error['Code']} {error['Message']}")
-
-    def _match_one(self, path: str) -> MatchResult:
-        head = _read_head(self._client, path)
-        found = [FileMetadata(path, head["ContentLength"], head["LastModified"].timestamp())] if head else []
-        return MatchResult(path, found)
 
     def _list(self, prefix: str) -> Iterator[FileMetadata]:
         bucket, start = parse_s3_path(prefix, object_optional=True)

@@ -64,8 +64,8 @@ TOKEN_COUNTS = "_token_counts.npy"
 """How often each id occurs in all shards."""
 # Not `README.md`: that name belongs to the user, and pyarrow and Spark take every file that is not hidden for a shard.
 DATASET_CARD = ".huggingface.yaml"
-SHARD_PATTERN = ("bucket=*", "part-*.parquet")
-"""Matches all shards of an output folder; the parts are joined by `files.join`."""
+SHARD_GLOB = "bucket=*/part-*.parquet"
+"""Matches all shards of an output folder; see `files.list_files`."""
 
 
 def shard_name(bucket: int, task: str) -> str:

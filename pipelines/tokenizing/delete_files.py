@@ -9,7 +9,7 @@ from pipelines.storage.output_files import (
     MANIFEST,
     PLAN,
     QUARANTINE_FOLDER,
-    SHARD_PATTERN,
+    SHARD_GLOB,
     SUCCESS,
     TASKS_FOLDER,
     TEMPORARY_FOLDER,
@@ -21,9 +21,8 @@ def delete_shard_output(folder: str) -> None:
     """Deletes what job 2 writes, first the marks of a finished output; keeps every other file in the folder."""
     for name in (SUCCESS, MANIFEST):
         files.delete(files.join(folder, name))
-    pattern = files.join(folder, *SHARD_PATTERN)
-    folders = {metadata.path.rpartition("/")[0] for metadata in files.match(pattern)}
-    files.delete_matching(pattern)
+    folders = {metadata.path.rpartition("/")[0] for metadata in files.list_files(folder, SHARD_GLOB)}
+    files.delete_files(folder, SHARD_GLOB)
     names = (DATASET_CARD, PLAN, TASKS_FOLDER, QUARANTINE_FOLDER, DUPLICATES_FOLDER, TOKEN_COUNTS, TEMPORARY_FOLDER)
     files.delete(*(files.join(folder, name) for name in names))
     files.delete_empty(*sorted(folders))
@@ -41,10 +40,10 @@ def delete_strays(folder: str, tasks: Collection[str], shards: Iterable[str] | N
     strays = [
         m.path
         for subfolder in (tasks_folder, files.join(folder, QUARANTINE_FOLDER))
-        for m in files.match(files.join(subfolder, "*"))
+        for m in files.list_files(subfolder, "*")
         if _parse_task_name(m.path) not in tasks
     ]
-    found = [m.path for m in files.match(files.join(folder, *SHARD_PATTERN))]
+    found = [m.path for m in files.list_files(folder, SHARD_GLOB)]
     if shards is None:
         strays += [path for path in found if _parse_task_name(path) not in tasks]
     else:

@@ -75,7 +75,7 @@ def show_progress(is_shown: bool, output: str, tasks: dict[str, Task]) -> Iterat
         line = bar.add_task("", total=sum(sizes.values()))
 
         def update() -> None:
-            done = {metadata.path for metadata in files.match(files.join(output, TASKS_FOLDER, "*.json"))}
+            done = {metadata.path for metadata in files.list_files(files.join(output, TASKS_FOLDER), "*.json")}
             bar.update(line, completed=sum(size for path, size in sizes.items() if path in done))
 
         def watch() -> None:

@@ -38,9 +38,9 @@ def read_entries(folder: str, keys: Mapping[str, str]) -> tuple[dict[str, Any], 
         folder: the output folder.
         keys: for each task, the fingerprint of everything that its shards depend on.
     """
-    patterns = [files.join(folder, name, "*.parquet") for name in ("bucket=*", QUARANTINE_FOLDER)]
-    sizes = {m.path: m.num_bytes for pattern in patterns for m in files.match(pattern)}
-    existing = {m.path for m in files.match(files.join(folder, TASKS_FOLDER, "*"))}
+    globs = [f"{name}/*.parquet" for name in ("bucket=*", QUARANTINE_FOLDER)]
+    sizes = {m.path: m.num_bytes for glob in globs for m in files.list_files(folder, glob)}
+    existing = {m.path for m in files.list_files(files.join(folder, TASKS_FOLDER), "*")}
     entries, invalid = {}, []
     paths = {task: entry_path(folder, task) for task in keys if entry_path(folder, task) in existing}
     with ThreadPoolExecutor(NUM_READ_THREADS) as threads:

@@ -71,7 +71,7 @@ class TaskOutput:
         moves = []
         for bucket, shard in sorted(self._shards.items()):
             name = shard_name(bucket, self._task)
-            size = files.match(shard.path)[0].num_bytes
+            size = files.get_size(shard.path)
             facts = {"rows": shard.num_rows, "tokens": shard.num_tokens, "bytes": size, "sha256": shard.sha256}
             shards.append({"path": name, "bucket": bucket, **facts})
             moves.append((shard.path, files.join(self._folder, *name.split("/"))))
@@ -79,7 +79,7 @@ class TaskOutput:
         entry["shards"] = shards
         if has_quarantine:
             name = f"{QUARANTINE_FOLDER}/part-{self._task}.parquet"
-            entry["quarantine"] = {"path": name, "bytes": files.match(self.quarantine_path)[0].num_bytes}
+            entry["quarantine"] = {"path": name, "bytes": files.get_size(self.quarantine_path)}
             moves.append((self.quarantine_path, files.join(self._folder, *name.split("/"))))
         if moves:
             files.publish(moves)

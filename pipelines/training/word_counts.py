@@ -32,9 +32,9 @@ def finish_word_counts(
         BadInputError: more documents are in quarantine than the settings allow.
     """
     totals, by_source = split_source_counts(read_json(files.join(folder, WORD_TOTALS)) or {}, corpus)
-    names = [name for name in map(_file_name, files.match(files.join(folder, "*.parquet"))) if name.startswith("part-")]
+    names = [name for name in map(_file_name, files.list_files(folder, "*.parquet")) if name.startswith("part-")]
     check_limits(Counter(totals), corpus)
-    bad = [_file_name(stored) for stored in files.match(files.join(folder, QUARANTINE_FOLDER, "*.parquet"))]
+    bad = [_file_name(stored) for stored in files.list_files(files.join(folder, QUARANTINE_FOLDER), "*.parquet")]
     manifest = {
         **identity,
         "totals": totals,
@@ -59,7 +59,7 @@ def find_word_counts(folder: str) -> list[StoredFile]:
         FileNotFoundError: the folder holds no word counts.
         ValueError: the files are not those that the manifest lists.
     """
-    found = files.match(files.join(folder, "*.parquet"))
+    found = files.list_files(folder, "*.parquet")
     manifest = read_json(files.join(folder, MANIFEST))
     if not found and manifest is None:
         raise FileNotFoundError(f"{folder}: no word counts found (*.parquet with the columns word and count)")

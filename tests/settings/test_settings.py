@@ -319,9 +319,13 @@ def test_an_unknown_argument_is_refused(tmp_path: Path, override: str, message: 
 
 
 @pytest.mark.parametrize("section", ["train", "shards", "sweep"])
-def test_an_output_whose_name_is_a_glob_is_refused(tmp_path: Path, section: str) -> None:
-    with pytest.raises(ValueError, match=rf"{section}\.output: 'out\[1\]' contains one of \* \? \["):
-        load_project(settings_file(tmp_path), [f"--{section}.output=out[1]"])
+def test_an_output_whose_name_is_a_glob_is_refused_where_beam_deletes_by_glob(tmp_path: Path, section: str) -> None:
+    with pytest.raises(ValueError, match=rf"{section}\.output: 'gs://b/out\[1\]' contains one of \* \? \["):
+        load_project(settings_file(tmp_path), [f"--{section}.output=gs://b/out[1]"])
+    sizes = ["--sweep.num_merges=1"] if section == "sweep" else []
+    for path in ("out[1]", "s3://b/out[1]"):
+        project = load_project(settings_file(tmp_path), [f"--{section}.output={path}", *sizes])
+        assert project.outputs[f"{section}.output"] == path
 
 
 @pytest.mark.parametrize(
@@ -601,3 +605,15 @@ def test_a_wrong_variable_is_named(
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=re.escape(f"the environment: 1 setting to correct\n  {name}: {message}")):
         load_project(path)
+
+
+@pytest.mark.parametrize("name", ["a,b", "[1]", "[f", "[1].x", "{a,b}?", " lead", "null", "a\\b", "two words"])
+def test_a_path_on_the_command_line_that_exists_is_not_read_as_a_list(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("")
+    (tmp_path / "other").write_text("")
+    file = settings_file(tmp_path)
+    assert load_project(file, [f"--corpus.files={name}"]).corpus.files == (name,)
+    assert load_project(file, ["--corpus.files", name, "--corpus.files=other"]).corpus.files == (name, "other")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.storage import files
-from pipelines.storage.local_files import _compile_glob
+from pipelines.storage.local_files import compile_glob
 
 NAMES = ["a.txt", "b/a.txt", "b/c/a.txt", "b/[x].txt", "_hidden/a.txt", "e.json"]
 
@@ -23,9 +23,9 @@ def test_a_glob_matches_what_it_matches_for_beam(pattern: str, path: str) -> Non
         expected = re.compile(FileSystem.translate_pattern(pattern)).match(path)
     except re.error:
         with pytest.raises(ValueError, match="is not a valid glob"):
-            _compile_glob(pattern)
+            compile_glob("", pattern)
         return
-    assert bool(_compile_glob(pattern).match(path)) == bool(expected)
+    assert bool(compile_glob("", pattern).match(path)) == bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_files_and_folders_are_deleted_and_what_does_not_exist_is_passed_over(tm
     for name in NAMES:
         files.write_text(f"{tmp_path}/{name}", name)
     files.delete(f"{tmp_path}/b", f"{tmp_path}/never", f"{tmp_path}/e.json")
-    files.delete_matching(f"{tmp_path}/_hidden/*")
+    files.delete_files(f"{tmp_path}/_hidden", "*")
     files.delete(f"{tmp_path}/_temporary")
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["_hidden", "a.txt"]
     files.delete_empty(f"{tmp_path}/_hidden/_temporary", f"{tmp_path}/_hidden", f"{tmp_path}")

@@ -26,6 +26,7 @@ from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 from pipelines.storage.beam_files import BeamFiles
 from pipelines.storage.manifest import read_json
+from pipelines.storage.object_storage import S3
 from pipelines.storage.tokenizer_files import read_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -58,7 +59,7 @@ def bucket(store: ObjectStore, request: pytest.FixtureRequest) -> str:
 def contents(folder: str, ignored_folders: frozenset[str] = frozenset()) -> dict[str, bytes]:
     """Name -> bytes of all files below a folder, local or not, except those in ignored folders."""
     found = {}
-    for file in files.match(files.join(folder, "**")):
+    for file in files.list_files(folder):
         if ignored_folders & set(file.path.split("/")):
             continue
         with files.open_raw(file.path) as stored:
@@ -114,6 +115,27 @@ def test_more_files_are_listed_and_deleted_than_one_answer_holds(bucket: str) ->
     assert [m.path for m in files.match(f"{bucket}/many/*")] == names
     files.delete(f"{bucket}/many")
     assert files.match(f"{bucket}/**") == []
+
+
+@pytest.mark.parametrize("name", ["run[1]", "wh?t", "st*r", "[", "a#b", "%5B1%5D", "two words", "-d[1]"])
+def test_a_path_that_exists_is_that_path(bucket: str, name: str) -> None:
+    sibling = {"run[1]": "run1", "wh?t": "what", "st*r": "star", "-d[1]": "-d1"}.get(name, "x")
+    for folder in (name, sibling):
+        for path in (f"{folder}.txt", f"{folder}/a.txt", f"{folder}/bucket=8/{folder}.txt"):
+            files.write_text(f"{bucket}/{path}", path)
+    below = [f"{bucket}/{name}/a.txt", f"{bucket}/{name}/bucket=8/{name}.txt"]
+    for given, expected in (
+        (f"{bucket}/{name}.txt", [f"{bucket}/{name}.txt"]),
+        (f"{bucket}/{name}", below),
+        (f"{bucket}/{name}/*.txt", below[:1]),
+        (below[1], below[1:]),
+    ):
+        assert [source.path for source in find_files(Corpus(files=(given,)))] == expected
+    files.delete_files(f"{bucket}/{name}", "bucket=*/*")
+    assert [file.path for file in files.list_files(f"{bucket}/{name}")] == below[:1]
+    files.delete(f"{bucket}/{name}")
+    assert not files.exists(f"{bucket}/{name}")
+    assert len(files.list_files(f"{bucket}/{sibling}")) == 2
 
 
 def test_publishing_replaces_earlier_files(bucket: str) -> None:
@@ -375,7 +397,11 @@ class Reader:
 
 def when_written(path: str) -> list[float]:
     """When a file, local or in a bucket, was last written; an empty list if it does not exist."""
-    return [metadata.last_updated_in_seconds for metadata in BeamFiles(path)._system.match([path])[0].metadata_list]
+    system = BeamFiles(path)._system
+    if isinstance(system, S3):
+        found = system.find(path)
+        return [found.last_updated_in_seconds] if found else []
+    return [system.last_updated(path)] if system.exists(path) else []
 
 
 def find_variant(place: Place, job: str, of_variant: dict[str, dict[str, bytes]]) -> str | None:

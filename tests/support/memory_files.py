@@ -63,7 +63,7 @@ class MemoryFileSystem(FileSystem):
         self.delete(source_file_names)
 
     def exists(self, path: str) -> bool:
-        return path in OBJECTS or any(key.startswith(f"{path.rstrip('/')}/") for key in OBJECTS)
+        return path in OBJECTS
 
     def size(self, path: str) -> int:
         return len(self._content(path))
