@@ -93,7 +93,8 @@ def _run(settings: _AnyJob, beam_args: Sequence[str], record: RunRecord) -> None
         case SweepJob():
             run_sweep(settings, beam_args)
         case ReportJob():
-            make_report(settings, PurePath(record.config).stem)
+            # A name may hold bytes that are not UTF-8, which a page cannot.
+            make_report(settings, PurePath(record.config).stem.encode(errors="replace").decode())
         case TokenizingJob():
             done = run_tokenizing(settings, beam_args, record.run_id)
             sources = {name: len(paths) for name, paths in asdict(done.changes).items()}

@@ -570,3 +570,32 @@ def test_counts_by_id_that_are_not_an_array_are_named(tmp_path: Path, capsys: py
     given = ("--id-counts", str(tmp_path / "x.npy"))
     assert exit_code("audit", "--tokenizer", byte_tokenizer(tmp_path), *given) == Outcome.BAD_INPUT
     assert f"{tmp_path}/x.npy is not an array of numbers as NumPy saves it; write it again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["train", "tokenize", "sweep", "report", "verify"])
+def test_a_corpus_with_a_name_that_is_not_utf8_is_bad_input(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / os.fsdecode(b"a\xff.txt")).write_text("hug")
+    config = tmp_path / os.fsdecode(b"p\xff.yaml")
+    sections = {
+        "corpus": {"files": str(tmp_path / "in")},
+        "tokenizer": {"vocab_size": 257},
+        "train": {"output": str(tmp_path / "train")},
+        "shards": {"output": str(tmp_path / "shards"), "tokenizer": byte_tokenizer(tmp_path), "end_token": False},
+        "sweep": {"output": str(tmp_path / "sweep"), "num_merges": [1]},
+        "report": {"output": str(tmp_path / "report"), "tokenizer": byte_tokenizer(tmp_path)},
+        "run": {"metrics": str(tmp_path / "run.prom")},
+    }
+    if command == "verify":
+        del sections["train"]
+    config.write_text(yaml.safe_dump(sections))
+    options = [] if command == "verify" else ["--log-json", *QUIET]
+    if command == "verify":
+        with pytest.raises(SystemExit):
+            cli.main([command, "--config", str(config), *options])
+    else:
+        assert exit_code(command, "--config", str(config), *options) == Outcome.BAD_INPUT
+    shown = "".join(capsys.readouterr())
+    assert "whose name is not UTF-8" in shown

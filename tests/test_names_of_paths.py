@@ -1,6 +1,5 @@
 """Every place that takes a path takes any name, also one that looks like a glob, and means exactly that name."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,7 @@ from pipelines import cli
 from pipelines.loader import Batching, ShardBatches
 
 # Each has a sibling that it would match if it were a glob.
-NAMES = {"run[1]?*": "run1xy", "[": "x", "-a #%5B1%5D..": "-a #%5B1%5D.."}
+NAMES = {"run[1]?*": "run1xy", "un[closed": "uncclosed", "-a #%5B1%5D..": "-a #%5B1%5D.."}
 
 
 def fill(folder: Path, text: str, name: str) -> None:
@@ -69,7 +68,7 @@ def read_outputs(folder: Path, name: str) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix not in (".prom", ".yaml", ".2") and path.name != "_plan.json":
-            text = path.read_bytes().decode("latin-1").replace(json.dumps(name)[1:-1], "NAME")
+            text = path.read_bytes().decode("latin-1").replace(f"{folder}/", "").replace(name, "NAME")
             if "seconds" not in text and "report" not in path.name and "sha256" not in text:
                 found[str(path.relative_to(folder)).replace(name, "NAME")] = text
     return found
@@ -83,7 +82,7 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "is_relative"), [("run[1]?*", True), ("[", False), ("-a #%5B1%5D..", True)])
+@pytest.mark.parametrize(("name", "is_relative"), [("run[1]?*", True), ("un[closed", False), ("-a #%5B1%5D..", True)])
 def test_all_commands_give_the_same_for_every_name(
     name: str, is_relative: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

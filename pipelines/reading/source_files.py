@@ -19,7 +19,7 @@ from pipelines.reading.formats.raw_rows import FileContents
 from pipelines.reading.formats.table import FORMATS, find_format
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
-from pipelines.storage.local_files import StoredFile, find_glob_start
+from pipelines.storage.local_files import StoredFile, find_glob_start, is_utf8
 
 _INSPECTING_THREADS = 16
 
@@ -74,12 +74,14 @@ def find_files(
 
     Raises:
         FileNotFoundError: a file, glob or folder matches nothing.
-        ValueError: a file is in an output folder, its format is unknown, or a Parquet file has no text column. Also if
-            a Parquet file is damaged or its text column has a wrong type, unless the settings allow that.
+        ValueError: a file's name is not UTF-8, a file is in an output folder, its format is unknown, or a Parquet file
+            has no text column. Also if a Parquet file is damaged or its text column has a wrong type, unless the
+            settings allow that.
     """
     if corpus.sample == "known-answers":
         return [_make_known_answers_file()]
     found = _match_all(corpus)
+    _refuse_names_that_are_not_utf8([metadata.path for metadata, _ in found])
     _refuse_outputs([metadata.path for metadata, _ in found], outputs or {})
     weights = dict(zip(corpus.files, corpus.weights, strict=False))
     with ThreadPoolExecutor(_INSPECTING_THREADS) as threads:
@@ -166,6 +168,15 @@ def _warn_about_links(pattern: str) -> None:
             _logger.warning(
                 "%s: skipped, a symbolic link to %s; add the target to corpus.files to read it", path, os.readlink(path)
             )
+
+
+def _refuse_names_that_are_not_utf8(paths: Sequence[str]) -> None:
+    bad = [path for path in paths if not is_utf8(path)]
+    if bad:
+        raise ValueError(
+            f"corpus.files: matches {bad[0]!r}, whose name is not UTF-8, so source_file and the manifest could not "
+            "record it. Rename the file, or make corpus.files narrower"
+        )
 
 
 def _refuse_outputs(paths: Sequence[str], outputs: Mapping[str, str]) -> None:

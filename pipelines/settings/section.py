@@ -1,16 +1,36 @@
 """What the sections of a project's settings share: their base class and the types of paths."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, field_validator
 
-from pipelines.storage.local_files import has_glob_mark
+from pipelines.storage.local_files import has_glob_mark, is_utf8
 
 
 class Section(BaseModel):
     """A group of settings that cannot be changed and refuses unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _refuse_text_that_is_not_utf8(cls, value: Any) -> Any:
+        for text in _find_texts(value):
+            if not is_utf8(text):
+                raise ValueError(f"{text!r} is not UTF-8, so no output could record it; use another name")
+        return value
+
+
+def _find_texts(value: Any) -> Iterator[str]:
+    """Yields the strings in a value, also those in lists and dictionaries."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _find_texts([*value.keys(), *value.values()])
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _find_texts(item)
 
 
 def _list_one_path(value: Any) -> Any:

@@ -24,6 +24,18 @@ def has_glob_mark(path: str) -> bool:
     return _GLOB_MARK.search(path) is not None
 
 
+def is_utf8(path: str) -> bool:
+    """Whether a path can be written as UTF-8.
+
+    Linux allows any bytes in names. Python decodes those that are not UTF-8 to lone surrogates.
+    """
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def find_glob_start(literal: str, glob: str) -> str:
     """Returns the start that all paths share which are `literal` followed by what a glob matches.
 

@@ -173,3 +173,29 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.txt")
     with pytest.raises(ValueError, match=r"a\.txt is a pipe or a device, which cannot be read twice"):
         find_paths(tmp_path, "a.txt")
+
+
+BAD_NAME = os.fsdecode(b"a\xff[1].txt")
+"""A name that is not UTF-8; Python gives it a lone surrogate."""
+
+
+@pytest.mark.parametrize("pattern", ["in", "in/*", "in/**", "in/a*.txt", "*/*.txt", "in/b.txt,in"])
+def test_a_file_whose_name_is_not_utf8_is_refused(pattern: str, tmp_path: Path) -> None:
+    write_bytes(tmp_path / "in" / BAD_NAME, b"a")
+    write_bytes(tmp_path / "in" / "b.txt", b"b")
+    with pytest.raises(ValueError, match=r"corpus\.files: matches '.*/in/a\\udcff\[1\]\.txt', whose name is not UTF-8"):
+        find_paths(tmp_path, *pattern.split(","))
+    assert find_paths(tmp_path, "in/b*") == ["in/b.txt"]
+
+
+def test_a_folder_whose_name_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "in" / os.fsdecode(b"\xe9t\xe9") / "b.txt", b"b")
+    with pytest.raises(ValueError, match=r"matches '.*/\\udce9t\\udce9/b\.txt', whose name is not UTF-8"):
+        find_paths(tmp_path, "in")
+
+
+def test_files_that_are_skipped_may_have_any_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in (BAD_NAME.replace("txt", "csv"), f".{BAD_NAME}", f"_{BAD_NAME}", "b.txt"):
+        write_bytes(tmp_path / name, b"a")
+    assert find_paths(tmp_path, "") == ["b.txt"]
+    assert len(caplog.messages) == 1

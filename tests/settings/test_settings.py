@@ -617,3 +617,12 @@ def test_a_path_on_the_command_line_that_exists_is_not_read_as_a_list(
     file = settings_file(tmp_path)
     assert load_project(file, [f"--corpus.files={name}"]).corpus.files == (name,)
     assert load_project(file, ["--corpus.files", name, "--corpus.files=other"]).corpus.files == (name, "other")
+
+
+@pytest.mark.parametrize(
+    "setting", ["corpus.files", "train.output", "train.from_counts", "shards.tokenizer", "run.metrics"]
+)
+def test_a_path_that_is_not_utf8_is_refused(setting: str, tmp_path: Path) -> None:
+    path = os.fsdecode(b"a\xff")
+    with pytest.raises(ValueError, match=rf"{setting}.*'a\\udcff'|{setting}.*unable to parse raw data"):
+        load_project(settings_file(tmp_path), [f"--{setting}={path}"])
