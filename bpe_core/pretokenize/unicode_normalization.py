@@ -70,7 +70,7 @@ def read_normalization_data() -> NormalizationData:
     """Returns the pinned data, read from the file beside this module."""
     sections: dict[str, dict[int, tuple[int, ...]]] = {title: {} for title in _TITLES.values()}
     section: dict[int, tuple[int, ...]] = {}
-    for line in _DATA_FILE.read_text(encoding="ascii").splitlines():
+    for line in _DATA_FILE.read_text(encoding="ascii").removesuffix("\n").split("\n"):
         if line.startswith("# "):
             section = sections.setdefault(line[2:], {})
         else:
