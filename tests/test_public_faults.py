@@ -524,19 +524,20 @@ def test_a_document_longer_than_a_row_is_a_few_rows_of_one_file(tmp_path: Path) 
 def test_a_rerun_with_other_shards_never_leaves_the_old_rows_beside_the_new(tmp_path: Path) -> None:
     texts = [f"row {number}" for number in range(9)]
     corpus = write_parquet(tmp_path / "a.parquet", {"text": texts}, row_group_size=1)
-    run_both_jobs(corpus, tmp_path, None, {"task_bytes": 20})
+    run_both_jobs(corpus, tmp_path, None, {"task_bytes": 1})
     before = contents(tmp_path)
-    assert len(list((tmp_path / "shards").glob("bucket=*/*.parquet"))) >= 5
-    other = make_project(corpus, tmp_path, {"num_merges": 2}, {"task_bytes": 60})
+    assert len(list((tmp_path / "shards").glob("bucket=*/*.parquet"))) == 9
+    other = make_project(corpus, tmp_path, {"num_merges": 2}, {"task_bytes": 10**9})
     for run_job in (train_tokenizer, tokenize_corpus):
         with pytest.raises(
             ValueError, match=r"was made (from another corpus or )?with (another tokenizer or )?other settings"
         ):
             run_job(other)
     assert contents(tmp_path) == before
-    again = run_both_jobs(corpus, tmp_path, {"num_merges": 2}, {"task_bytes": 60}, {"overwrite": True})
-    run_both_jobs(corpus, tmp_path / "fresh", {"num_merges": 2}, {"task_bytes": 60})
+    again = run_both_jobs(corpus, tmp_path, {"num_merges": 2}, {"task_bytes": 10**9}, {"overwrite": True})
+    run_both_jobs(corpus, tmp_path / "fresh", {"num_merges": 2}, {"task_bytes": 10**9})
     assert again.texts == texts
+    assert len(list((tmp_path / "shards").glob("bucket=*/*.parquet"))) == 1
     for folder in ("shards", "tokenizer"):
         assert contents(tmp_path / folder) == contents(tmp_path / "fresh" / folder)
 
