@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from resources import measure_peak_memory
 from shard_outputs import Row, project, rows_in
 
 from pipelines.cli import main
@@ -308,3 +310,38 @@ def test_outputs_without_carried_columns_have_the_same_bytes_with_lower_limits(
     expected = run("out", layout)
     lower_limits(monkeypatch, 10)
     assert run("lowered", layout) == expected
+
+
+WIDE_RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "tests/support")
+from shard_outputs import project
+from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
+corpus, tokenizer, output, layout = sys.argv[1:]
+shards = {"carry": ["c"], "task_bytes": 1 << 30, "layout": layout}
+tokenize_corpus(project(Path(corpus), Path(tokenizer), Path(output), shards))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_more_than_2_gib_of_carried_values_need_less_memory_than_they_have(
+    tokenizer: Path, tmp_path: Path, layout: str
+) -> None:
+    num_rows, schema = 120_000, pa.schema([("text", pa.string()), ("c", pa.string())])
+    with pq.ParquetWriter(tmp_path / "a.parquet", schema, compression="zstd") as writer:
+        for first in range(0, num_rows, 10_000):
+            wide = [f"{row}:" + "w" * 18_500 for row in range(first, first + 10_000)]
+            writer.write_table(pa.table([["the cat"] * 10_000, wide], schema=schema))
+    peak = measure_peak_memory(WIDE_RUN, tmp_path / "a.parquet", tokenizer, tmp_path / "out", layout)
+    assert peak < 2 << 30
+    rows = 0
+    for path in (tmp_path / "out").glob("bucket=*/*.parquet"):
+        shard = pq.ParquetFile(path)
+        for group in range(shard.num_row_groups):
+            column = shard.read_row_group(group, ["c"])["c"]
+            values = column if layout == "padded" else pa.chunked_array([chunk.flatten() for chunk in column.chunks])
+            rows += len(values)
+            assert set(pc.binary_length(values).to_pylist()) <= set(range(18_502, 18_508))
+    assert rows == num_rows
