@@ -12,7 +12,7 @@ from pipelines.reading.source_files import SourceFile
 from pipelines.rows.columns import RowFormat
 from pipelines.storage import files
 from pipelines.storage.manifest import read_intact_json
-from pipelines.storage.output_files import PLAN, SHARD_PATTERN
+from pipelines.storage.output_files import PLAN, SHARD_GLOB
 
 
 def keep_recorded_types(row_format: RowFormat, sources: Sequence[SourceFile]) -> RowFormat:
@@ -41,7 +41,7 @@ def keep_recorded_types(row_format: RowFormat, sources: Sequence[SourceFile]) ->
 
 def _read_shard_types(row_format: RowFormat) -> dict[str, pa.DataType]:
     """Returns the types of the carried columns in one of the shards; empty if there are none."""
-    shards = files.match(files.join(row_format.settings.output, *SHARD_PATTERN))
+    shards = files.list_files(row_format.settings.output, SHARD_GLOB)
     if not shards:
         return {}
     with files.open_raw(shards[0].path) as file:
