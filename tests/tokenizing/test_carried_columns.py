@@ -187,6 +187,24 @@ def test_a_value_that_does_not_fit_the_unified_type_is_refused(tokenizer: Path, 
         carry_all(corpus, tokenizer, tmp_path / "out", ["c"])
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_old_timestamps_beyond_nanoseconds_are_refused(tokenizer: Path, tmp_path: Path, nested: bool) -> None:
+    def run(name: str, values: list[datetime.datetime | None]) -> list[Any]:
+        column = pa.array(values, pa.timestamp("us"))
+        if nested:
+            column = pa.array([{"a": [value]} for value in values], pa.struct({"a": pa.list_(pa.timestamp("us"))}))
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({"text": ["x"] * 2, "c": column}), path, use_deprecated_int96_timestamps=True)
+        assert "INT96" in str(pq.ParquetFile(path).schema.column(1).physical_type)
+        return list(carry_all(path, tokenizer, tmp_path / name, ["c"])["c"].to_pylist())
+
+    read = run("good", [datetime.datetime(2026, 1, 2), None])
+    assert str(read[0]["a"][0] if nested else read[0]).startswith("2026-01-02")
+    message = r"bad\.parquet, row group 0: the column 'c' has a timestamp before 1677 or after 2262"
+    with pytest.raises(BadInputError, match=message):
+        run("bad", [datetime.datetime(2026, 1, 2), FAR])
+
+
 def test_the_command_exits_with_2_if_types_differ(
     tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

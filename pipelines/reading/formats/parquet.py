@@ -29,6 +29,8 @@ from pipelines.storage import files
 
 _BUFFER_BYTES = 1 << 20
 
+_MAX_NANOSECONDS = 2**63 - 1
+
 _FOOTER_END_BYTES = 8
 """The end of a file: the length of the footer as uint32, and the letters PAR1."""
 
@@ -147,11 +149,14 @@ def read_parquet(
             row, next_group = next_group, next_group + parquet.metadata.row_group(index).num_rows
             first_row = row
             try:
+                _check_old_timestamps(parquet, file, file_slice.path, index, carry)
                 for texts, carried in _read_row_group(
                     parquet, index, text_path, carry, find_partitions(file_slice.path)
                 ):
                     yield RawRows(np.arange(row, row + len(texts)), texts, carried)
                     row += len(texts)
+            except _TimestampRangeError as error:
+                raise ValueError(str(error)) from None
             except Exception as error:
                 if not is_bad_content(error):
                     raise
@@ -166,6 +171,50 @@ def read_parquet(
                     detail = f"{row - first_row:,} of {next_group - first_row:,} rows could be read"
                     rows = max(0, next_group - row)
                     yield RawRows.of_bad(BadRows(file_slice.path, row, rows, "unreadable", detail, where=where))
+
+
+class _TimestampRangeError(Exception):
+    """A timestamp is beyond the range of nanoseconds; the message names the file."""
+
+
+def _check_old_timestamps(parquet: pq.ParquetFile, file: BinaryIO, path: str, index: int, carry: Sequence[str]) -> None:
+    """Checks the carried timestamps of a row group that have Parquet's old type INT96.
+
+    Arrow reads them as nanoseconds, and values before 1677 or after 2262 silently become others.
+
+    Raises:
+        _TimestampRangeError: a timestamp is beyond that range.
+    """
+    schema = parquet.schema
+    columns = [schema.column(number) for number in range(len(schema))] if carry else []
+    old = [column.path for column in columns if column.physical_type == "INT96" and column.path.split(".")[0] in carry]
+    if not old:
+        return
+    in_seconds = pq.ParquetFile(file, metadata=parquet.metadata, coerce_int96_timestamp_unit="s", pre_buffer=False)
+    for batch in in_seconds.iter_batches(_MAX_READ_ROWS, row_groups=[index], columns=old, use_threads=False):
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            for seconds in _find_timestamps(column):
+                bounds = pc.min_max(seconds.cast(pa.int64())).as_py()
+                if max(abs(bound or 0) for bound in bounds.values()) >= _MAX_NANOSECONDS // 10**9:
+                    raise _TimestampRangeError(
+                        f"{path}, row group {index}: the column {name!r} has a timestamp before 1677 or after 2262, "
+                        "beyond the range of nanoseconds, as which INT96 is read. Write it as a timestamp in "
+                        f"microseconds, or remove {name!r} from shards.carry"
+                    )
+
+
+def _find_timestamps(values: pa.Array) -> Iterator[pa.Array]:
+    """Yields the arrays of timestamps in a column that holds them itself or inside structs, lists and maps."""
+    if pa.types.is_timestamp(values.type):
+        yield values
+    elif pa.types.is_map(values.type):
+        for child in (values.keys, values.items):
+            yield from _find_timestamps(child)
+    elif pa.types.is_struct(values.type):
+        for child in values.flatten():
+            yield from _find_timestamps(child)
+    elif pa.types.is_list(values.type) or pa.types.is_large_list(values.type):
+        yield from _find_timestamps(values.flatten())
 
 
 def _name_unreadable_column(parquet: pq.ParquetFile, index: int, text_path: Sequence[str], carry: Sequence[str]) -> str:
