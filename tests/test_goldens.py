@@ -13,7 +13,7 @@ SPECIAL = {"special_tokens": {"unk": "<unk>", "eos": "</s>"}}
 CHINESE_WORDS = {"人工智能": 3, "人工": 4, "智能": 5, "人工智障": 2}
 
 # Does not match underscores, which become words of their own.
-SMALL_PATTERN = r" ?[^\W\d_]+| ?\d{1,3}| ?[^\s\w]+|\s+"
+SMALL_PATTERN = r" ?\p{L}+| ?\d{1,3}| ?[^\s\p{L}\d_]+|\s+"
 SMALL_TEXT = "low lower lowest newest widest " * 20 + "the newest model is the lowest risk. 你好世界 2025"
 
 ENGLISH_TEXT = """

@@ -5,7 +5,6 @@ entry's content and returns our part. Both refuse what the other side cannot do 
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any, cast
 
 import regex
@@ -13,21 +12,12 @@ import regex
 from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.merging.alphabet import Kind
 from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pattern_dialect import check_pattern, find_foreign_part
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, PreTokenizer
 
 # If two patterns have the same expressions, the first name is kept.
 _NAME_OF_EXPRESSIONS = {expressions: name for name, expressions in reversed(PATTERNS.items())}
 _UNICODE_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-
-# What the library's regular expressions (Oniguruma) and the `regex` package read differently. Oniguruma takes
-#   {2}+    for a repeat of a repeat; for us the + makes the repeat possessive,
-#   ^ and $ for the start and end of a line,
-#   \h      for a hexadecimal digit, and \H and \Z in its own way too,
-#   [[a]b], && and -- for operations on sets,
-#   (?x...) with other letters than (?i) for other options.
-_READ_DIFFERENTLY = regex.compile(
-    r"\{[\d,]+\}\+|(?<![\[\\])\^|(?<!\\)\$|\\[hHZ]|&&|--|\[[^\]]*\[(?!:)|\(\?(?!i[:)])[a-zA-Z]"
-)
 
 _ISOLATED = {"behavior": "Isolated", "invert": False}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -69,17 +59,17 @@ def write_pre_tokenizer(pre_tokenizer: PreTokenizer, kind: Kind) -> dict[str, An
     """Returns the entry `pre_tokenizer`, which splits text into words.
 
     Raises:
-        NotExpressibleError: The library would read the pattern differently. The text of the error is stored in files,
-            see `to_hugging_face`.
+        NotExpressibleError: The library cannot read the pattern. The text of the error is stored in files, see
+            `to_hugging_face`.
     """
     if kind == "char":
         return {"type": "WhitespaceSplit"}
     expressions = pre_tokenizer.expressions
     if expressions == PATTERNS["gpt2"]:
         return dict(BYTE_LEVEL)
-    found = _find_read_differently(expressions)
-    if found and expressions not in _NAME_OF_EXPRESSIONS:
-        raise NotExpressibleError(f"the library would read {found!r} in the pattern in another way")
+    foreign = next(filter(None, map(find_foreign_part, expressions)), None)
+    if foreign:
+        raise NotExpressibleError(f"the library cannot read {foreign!r} in the pattern")
     splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in expressions]
     return {"type": "Sequence", "pretokenizers": [*splits, {**BYTE_LEVEL, "use_regex": False}]}
 
@@ -90,7 +80,8 @@ def read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]
     Supported are `WhitespaceSplit` (kind `char`), and `ByteLevel` alone or after `Split` and `Digits` (kind `byte`).
 
     Raises:
-        ValueError: The entry asks for another pre-tokenizer, or for a pattern that the library reads differently.
+        ValueError: The entry asks for another pre-tokenizer, or for a pattern that the `regex` package
+            reads differently.
 
     >>> read_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": False})
     ('byte', 'gpt2')
@@ -117,19 +108,9 @@ def read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]
         )
     # A file may hold a line break itself where our patterns have its escape.
     name = _NAME_OF_EXPRESSIONS.get(tuple(e.replace("\r", r"\r").replace("\n", r"\n") for e in expressions))
-    found = _find_read_differently(expressions)
-    if found and not name:
-        raise ValueError(
-            f"pre_tokenizer has {found!r} in its pattern, which the Hugging Face library reads differently from the "
-            "regex package"
-        )
+    for expression in () if name else expressions:
+        check_pattern(expression)
     return "byte", name or (expressions[0] if len(expressions) == 1 else expressions)
-
-
-def _find_read_differently(expressions: Sequence[str]) -> str | None:
-    """Returns the first part of the expressions that the library reads differently, or None."""
-    found = next(filter(None, map(_READ_DIFFERENTLY.search, expressions)), None)
-    return found and str(found.group())
 
 
 def _read_split(split: Any) -> str:

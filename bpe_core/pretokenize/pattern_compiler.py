@@ -367,6 +367,8 @@ class _Nfa:
                 continue
             seen.add(state)
             kind, *rest = self.states[state]
+            if None in rest:  # Only while the states of a repeated part are added, see `_add_repeat`.
+                raise UnsupportedPatternError("a possessive repeat at the end of a repeated group")
             if kind == "split":
                 waiting += [rest[1], rest[0]]
             else:

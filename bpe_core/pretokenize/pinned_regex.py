@@ -228,8 +228,9 @@ class _PatternReader:
             if not reference:
                 raise self._refuse(self._text[self._at : self._at + 12])
             self.has_backreferences = True
-            self._pass(reference.group())
-            self.pieces.append("(?:)")  # What follows is no digit of the reference.
+            self._at = reference.end()
+            # In a group, a repeat that follows applies to it, and a digit that follows is no part of it.
+            self.pieces.append(f"(?:{reference.group()})")
         else:
             member = self._escape()
             if isinstance(member, int):

@@ -15,6 +15,7 @@ import regex
 from bpe_core.kernels import Int64s, UInt8s
 from bpe_core.pretokenize.normalizer import Normalization, normalize_array, normalize_text
 from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
+from bpe_core.pretokenize.pattern_dialect import check_pattern
 from bpe_core.pretokenize.pinned_regex import PinnedPattern, pin_pattern
 from bpe_core.pretokenize.scanner import split_texts
 
@@ -85,7 +86,8 @@ class PreTokenizer:
 
     Attributes:
         pattern: a key of `PATTERNS`, or a regular expression in the syntax of the `regex` package, or several, each of
-            which splits the words that the one before has found.
+            which splits the words that the one before has found. Syntax that other programs read differently is
+            refused, see `pattern_dialect`.
         keep_gaps: text between two matches of the pattern is a word of its own. It is only left out for kind `char`,
             whose end-of-word marker replaces the white space between words.
         unicode: the Unicode normalization form that is applied first; `none` leaves the text as it is.
@@ -99,9 +101,11 @@ class PreTokenizer:
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a form or a pattern that does not exist."""
+        """Raises ValueError for a form or a pattern that does not exist, or one that engines read differently."""
         if self.unicode not in get_args(Normalization):
             raise ValueError(f"unicode is {self.unicode!r}; it must be one of {', '.join(get_args(Normalization))}")
+        for expression in self.expressions:
+            check_pattern(expression)
         try:
             for expression in self.expressions:
                 regex.compile(expression)

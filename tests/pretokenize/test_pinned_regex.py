@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core import PATTERNS, PreTokenizer
-from bpe_core.pretokenize.pinned_regex import PinnedPattern
+from bpe_core.pretokenize.pinned_regex import PinnedPattern, pin_pattern
 from bpe_core.pretokenize.unicode_categories import (
     NUM_CODE_POINTS,
     UNICODE_VERSION,
@@ -135,7 +135,7 @@ def test_an_i_is_no_dotted_i() -> None:
 def test_what_cannot_be_pinned_is_refused(expression: str, reason: str) -> None:
     message = rf"^the pattern .* has .*{reason}.* would depend on the version .* Unicode {UNICODE_VERSION}\.$"
     with pytest.raises(ValueError, match=message):
-        PreTokenizer(expression)
+        pin_pattern(expression)
 
 
 @pytest.mark.slow

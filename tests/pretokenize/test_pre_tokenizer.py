@@ -72,7 +72,7 @@ def test_gpt2_splits_texts_as_hugging_face_does(text: str) -> None:
     assert PreTokenizer("gpt2").split(text) == [text[start:end] for _, (start, end) in theirs]
 
 
-@pytest.mark.parametrize("pattern", ["z*", "b*", "", r"\b", "(?=b)", "(?<=a)", "(?<=a)|a", r"(?:a|b)(\d)?", "(a)|(b)"])
+@pytest.mark.parametrize("pattern", ["z*", "b*", "", "(?=b)", "(?<=a)", "a|(?<=a)", r"(?:a|b)(\d)?", "(a)|(b)"])
 @pytest.mark.parametrize("text", ["\na  b1", "bba  ab", "的a的b", "é\u0301a𝄞b"])
 def test_custom_patterns_split_as_hugging_face_does(pattern: str, text: str) -> None:
     tokenizers = pytest.importorskip("tokenizers", reason="compares with Hugging Face tokenizers")

@@ -66,7 +66,7 @@ def test_any_text_is_split_as_by_the_regex(name: str, text: str) -> None:
         r"\p{L}+(?:'\p{L}+)?|\p{N}{2}|\p{N}|\s",
         r"(?:ab|a)c?|b{2,3}|[^ab]",
         r"a{0,3}b|(?i:k+s)|[\x{}-]".replace(r"\x{}", "é"),
-        r"[a-c]++|\d{1,2}+x?| ?\S+?".replace("+?", "+"),
+        r"[a-c]++|\d{1,2}x?| ?\S+",
         r"(?:[ab]+c)+|a|b",
         r"\S+(?=\s)|\S+|\s+",
         r"a(?!b)|b+",
@@ -97,19 +97,17 @@ def test_matches_between_words_are_no_words() -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"\w+",
         r"(?<=a)b",
-        r"a$",
-        r"^a",
+        r"a\z",
+        r"\Aa",
         r"a*",
-        r"(?:a?)+",
         r"a+?",
         r"a++a",
         r"(?!a)b",
         r".",
         r"\p{Han}",
         r"(?i:é)",
-        r"\b",
+        r"\p{Alphabetic}",
     ],
 )
 def test_patterns_outside_the_subset_run_on_the_regex_package(pattern: str) -> None:
