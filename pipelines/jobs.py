@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 
-from pipelines.errors import OutputLockedError
+from pipelines.errors import OutputLockedError, is_lasting
 from pipelines.report.make_report import make_report
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import check_paths
@@ -15,12 +15,6 @@ from pipelines.storage.lock import new_run_id
 from pipelines.sweeping.sweep import run_sweep
 from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
 from pipelines.training.train_tokenizer import run_training
-
-# Changing the input does not help against other errors of the operating system, such as a full disk.
-_BAD_INPUT_ERRORS = (
-    *(ValueError, ModuleNotFoundError),
-    *(FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError),
-)
 
 _AnyJob = TrainingJob | TokenizingJob | SweepJob | ReportJob
 _SETTINGS: dict[str, type[_AnyJob]] = {
@@ -36,7 +30,7 @@ def classify_error(error: BaseException) -> Outcome:
     """Returns the outcome of a run that ended with this error."""
     if isinstance(error, OutputLockedError):
         return Outcome.LOCKED
-    return Outcome.BAD_INPUT if isinstance(error, _BAD_INPUT_ERRORS) else Outcome.FAILED
+    return Outcome.BAD_INPUT if is_lasting(type(error)) else Outcome.FAILED
 
 
 def run_job(

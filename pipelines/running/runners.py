@@ -20,7 +20,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.fn_api_runner.fn_runner import ExtendedProvisionInfo
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
 
-from pipelines.errors import BadInputError, BadRowsError, PipelineError, WorkerLostError
+from pipelines.errors import BadInputError, PipelineError, WorkerLostError, is_lasting
 from pipelines.running.console import console
 from pipelines.running.worker import delete_if_exists
 from pipelines.settings.run import Run
@@ -33,7 +33,7 @@ def run_pipeline(build: Callable[[beam.Pipeline], object], run: Run, beam_args: 
     `run.num_workers` processes. If that is 1, it runs in this process.
 
     Raises:
-        BadInputError: a worker failed with a `ValueError`.
+        BadInputError: a worker failed with an error that would come again, see `is_lasting`.
         PipelineError: a worker failed with another error, or was lost.
     """
     with _make_liveness_file() as liveness_file:
@@ -165,12 +165,27 @@ def _watch_workers(liveness_file: str) -> Iterator[None]:
 
 
 def _find_worker_error(error: Exception) -> BadInputError | PipelineError:
-    """Returns the error that our code raised in a worker, found in the tracebacks that Beam wraps it in."""
+    """Returns the error that our code raised in a worker.
+
+    In this process that is the error itself, from other workers the tracebacks that Beam wraps it in.
+    """
     text = str(error)
-    raised = re.findall(r"^((?:\w+\.)*\w+Error): ((?:.+\n?)+)", text, re.MULTILINE)
+    raised = re.findall(r"^((?:\w+\.)*\w+): ((?:.+\n?)+)", text, re.MULTILINE)
+    known = [(kind, message) for name, message in raised if (kind := _find_error_class(name)) is not None]
     # Beam marks the error that ended the work; the error's causes come before it.
-    marked = [(kind, message) for kind, message in raised if "[while running '" in message]
-    kind, message = (marked or raised or [(type(error).__name__, text)])[0]
+    marked = [(kind, message) for kind, message in known if "[while running '" in message]
+    kind, message = (marked or known or [(type(error), text)])[0]
     message = re.sub(r" \[while running '[^']*'\]", "", message).strip()
-    is_input = kind.rpartition(".")[2] in ("ValueError", BadInputError.__name__, BadRowsError.__name__)
-    return BadInputError(message) if is_input else PipelineError(message)
+    # A file that the driver found and a worker does not: the next call looks again which files exist.
+    if issubclass(kind, FileNotFoundError) or not is_lasting(kind):
+        return PipelineError(message)
+    return BadInputError(message if issubclass(kind, (ValueError, OSError)) else f"{kind.__name__}: {message}")
+
+
+def _find_error_class(name: str) -> type[BaseException] | None:
+    """Returns the class that a traceback names; Exception for an unknown name that sounds like an error's."""
+    module, _, class_name = name.rpartition(".")
+    found = getattr(sys.modules.get(module or "builtins"), class_name, None)
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return found
+    return Exception if name.endswith("Error") else None

@@ -68,7 +68,7 @@ def test_lone_surrogates_become_u_fffd_and_are_counted(
         (b'{"text": ["a"]}', r"'text' is \[\"a\"\], not a string"),
         (b'{"text": "a"', r"not JSON: .*; the line starts with b'{\"text\": \"a\"'"),
         (b'{"text": "a"}{"text": "b"}', "not JSON: Extra data"),
-        (b"[" * 100_000, r"not JSON: .*; the line starts with b'\[\["),
+        (b"[" * 100_000, r"the value is nested deeper than Python's JSON reader allows"),
         (b'{"txt": "a", "id": 1}', r"no key 'text'; the keys are txt, id\. Set corpus.text_column"),
         (b'["a"]', r"no key 'text'; the value is \[\"a\"\]\. Set corpus.text_column"),
         (b"null", r"no key 'text'; the value is null\. Set corpus.text_column"),
@@ -124,3 +124,38 @@ def test_carried_json_values_are_text(tmp_path: Path) -> None:
 def test_json_that_spans_several_lines_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(ValueError, match="line 1: not JSON: each line must hold one complete object"):
         read_documents(write_bytes(tmp_path / "a.json", content.encode()))
+
+
+def test_an_integer_of_many_digits_in_another_key_does_not_matter(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    path = write_bytes(tmp_path / "a.jsonl", f'{{"text": "a", "n": {digits}}}\n'.encode())
+    assert read_documents(path).texts == ["a"]
+    assert read_documents(path, ["n"]).carried == {"n": [digits]}
+    with pytest.raises(ValueError, match=r"line 1: 'n' is 9+, not a string"):
+        read_documents(path, text_column="n")
+    path.write_text(f'{{"text": "a", "n": [1, 2], "m": [{digits}]}}')
+    assert read_documents(path, ["n"]).carried == {"n": ["[1, 2]"]}
+    with pytest.raises(ValueError, match=r"line 1: a list or object has an integer of more digits"):
+        read_documents(path, ["m"])
+
+
+@pytest.mark.parametrize("depth", [100_000, 990, 975, 960, 940])
+def test_deep_nesting_is_read_or_named_as_a_limit(tmp_path: Path, depth: int) -> None:
+    line = '{"text": "a", "deep": ' + "[" * depth + "]" * depth + "}"
+    path = write_bytes(tmp_path / "a.jsonl", f"{line}\n{{}}\n".replace("{}", '{"text": "b", "deep": 1}').encode())
+    documents = read_documents(path, ["deep"], on_bad_json="quarantine")
+    assert documents.texts[-1] == "b"
+    assert documents.counts["documents"] == 2
+    assert len(documents.texts) + documents.counts.get("quarantined_bad_json", 0) == 2
+    if depth == 100_000:
+        with pytest.raises(ValueError, match=r"a\.jsonl, line 1: the value is nested deeper than Python's JSON reader"):
+            read_documents(path)
+
+
+def test_a_key_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    twice = write_bytes(tmp_path / "a.jsonl", b'{"text": "a", "n": 1, "text": "b", "n": 2}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 1: the key 'text' occurs 2 times"):
+        read_documents(twice)
+    assert read_documents(twice, on_bad_json="quarantine").counts["quarantined_bad_json"] == 1
+    nested = write_bytes(tmp_path / "b.jsonl", b'{"text": "a \\"text\\"", "n": {"text": "b"}, "m": "text"}\n')
+    assert read_documents(nested, ["n"]).texts == ['a "text"']

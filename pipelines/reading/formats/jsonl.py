@@ -13,6 +13,7 @@ from pipelines.reading.formats.raw_rows import FileSlice, RawRow, RawRows, make_
 from pipelines.settings.corpus import Corpus
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_TOO_DEEP = "the value is nested deeper than Python's JSON reader allows"
 _MAX_SHOWN = 60
 """How much of a bad line or value a message shows, in bytes or characters."""
 
@@ -30,6 +31,7 @@ def _read_records(
     file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], counts: Counter[str]
 ) -> Iterator[RawRow | BadRows]:
     partitions = find_partitions(file_slice.path)
+    keys = {key: json.dumps(key, ensure_ascii=False) for key in (corpus.text_column, *carry)}
     for number, line in read_lines(file_slice):
         line = line.removeprefix(_BYTE_ORDER_MARK)  # Not only in the first line: files may have been concatenated.
         if not line.strip():
@@ -48,6 +50,7 @@ def _read_records(
             decoded = line.decode(errors="replace")
         try:
             record = _parse(decoded)
+            _check_unique(record, decoded, keys)
             text = _find_text(record, corpus.text_column)
             values = [_to_text(value) for value in _find_carried(record, carry, partitions)]
         except _BadJsonError as error:
@@ -69,11 +72,62 @@ class _BadJsonError(Exception):
 def _parse(line: str) -> Any:
     try:
         return json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise _BadJsonError("bad_json", _TOO_DEEP, "Remove such values") from error
+    except ValueError as error:
+        if "integer string conversion" in str(error):
+            return json.loads(line, parse_int=_convert_integer)
         start = line.encode()[:_MAX_SHOWN]
         spans_lines = line.strip() in ("[", "{")
         why = "each line must hold one complete object" if spans_lines else error
         raise _BadJsonError("bad_json", f"not JSON: {why}; the line starts with {start!r}") from error
+
+
+class _LongInteger:
+    """An integer of more digits than Python converts (4,300), kept as its digits."""
+
+    def __init__(self, digits: str) -> None:
+        self.digits = digits
+
+
+def _convert_integer(digits: str) -> int | _LongInteger:
+    try:
+        return int(digits)
+    except ValueError:
+        return _LongInteger(digits)
+
+
+def _format_value(value: Any) -> str:
+    """Returns a value as JSON.
+
+    Raises:
+        _BadJsonError: the value is nested too deep, or has an integer of too many digits in it.
+    """
+    try:
+        return value.digits if isinstance(value, _LongInteger) else json.dumps(value, ensure_ascii=True)
+    except TypeError as error:
+        detail = "a list or object has an integer of more digits than Python's JSON writer allows"
+        raise _BadJsonError("bad_json", detail, "Remove such values") from error
+    except RecursionError as error:
+        raise _BadJsonError("bad_json", _TOO_DEEP, "Remove such values") from error
+
+
+def _check_unique(record: Any, line: str, keys: Mapping[str, str]) -> None:
+    """Refuses a line in which a key occurs twice in the outer object, because JSON does not define which value counts.
+
+    Args:
+        record: the value of the line.
+        line: the line.
+        keys: the keys to check, with their spelling in JSON.
+    """
+    repeated = [key for key, spelling in keys.items() if line.count(spelling) > 1]
+    if repeated and isinstance(record, dict):
+        # The outer object is finished last, so its pairs are what the call returns.
+        pairs = json.loads(line, object_pairs_hook=list, parse_int=_convert_integer)
+        names = [name for name, _ in pairs]
+        for key in repeated:
+            if names.count(key) > 1:
+                raise _BadJsonError("bad_json", f"the key {key!r} occurs {names.count(key)} times", "Keep one of them")
 
 
 def _find_text(record: Any, column: str) -> str | None:
@@ -83,11 +137,13 @@ def _find_text(record: Any, column: str) -> str | None:
         if value is None and record is not None:
             return None
         if not isinstance(value, dict) or key not in value:
-            found = _list_keys(value) if isinstance(value, dict) else f"the value is {json.dumps(value)[:_MAX_SHOWN]}"
+            found = (
+                _list_keys(value) if isinstance(value, dict) else f"the value is {_format_value(value)[:_MAX_SHOWN]}"
+            )
             raise _BadJsonError("bad_json", f"no key {column!r}; {found}", "Set corpus.text_column")
         value = value[key]
     if value is not None and not isinstance(value, str):
-        raise _BadJsonError("wrong_type", f"{column!r} is {json.dumps(value)[:_MAX_SHOWN]}, not a string")
+        raise _BadJsonError("wrong_type", f"{column!r} is {_format_value(value)[:_MAX_SHOWN]}, not a string")
     return value
 
 
@@ -118,4 +174,4 @@ def _to_text(value: Any) -> str | None:
     """Returns a carried JSON value as text: a string as it is, anything else as JSON."""
     if value is None:
         return None
-    return repair_surrogates(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=True)
+    return repair_surrogates(value) if isinstance(value, str) else _format_value(value)
