@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -115,7 +116,8 @@ def test_a_batch_of_small_rows_holds_about_8_mib(tmp_path: Path, kind: str) -> N
         assert pq.read_metadata(path).num_row_groups == 1
     else:
         write_bytes(path, "\n".join(json.dumps({"text": t}) if kind == "jsonl" else t for t in texts).encode())
-    batches = read_batches(path, Counter(), format=kind, text_document="line")
+    options: dict[str, Any] = {"text_document": "line"} if kind == "text" else {}
+    batches = read_batches(path, Counter(), format=kind, **options)
     sizes = [sum(map(len, batch.texts.to_pylist())) for batch in batches]
     assert sum(sizes) == 40_000_000
     assert len(sizes) == 5
