@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,6 +29,7 @@ from pipelines.checking.verify_tokenizer import check_tokenizer
 from pipelines.reading.formats.known_answers import known_answer_documents
 from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.outcome import Outcome
+from pipelines.running.remarks import show_remarks
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import TokenizingJob
 from pipelines.settings.project_file import load_project
@@ -228,6 +230,8 @@ def _show_checks(found: Iterable[Check], path: str | None) -> None:
     for check in found:
         checks.append(check)
         print(check.line, flush=True)
+    num = Counter(check.status for check in checks)
+    print(f"{len(checks)} checks: {num['pass']} passed, {num['fail']} failed, {num['skip']} skipped")
     failed = [check.name for check in checks if check.status == "fail"]
     if path:
         _write_json(path, {"passed": not failed, "checks": [check.json_form for check in checks]})
@@ -256,7 +260,9 @@ def run_audit(args: argparse.Namespace) -> None:
     if args.counts:
         word_counts, _ = read_word_counts(args.counts)
     elif args.corpus:
-        word_counts = count_corpus_in_memory(_make_corpus(args), tokenizer.pre_tokenizer)
+        counts: Counter[str] = Counter()
+        word_counts = count_corpus_in_memory(_make_corpus(args), tokenizer.pre_tokenizer, counts)
+        show_remarks(counts)
     if args.show < 0:
         raise ValueError(f"--show is {args.show}; give 0 or more")
     id_counts = read_token_counts(args.id_counts) if args.id_counts else None

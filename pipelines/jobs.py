@@ -1,20 +1,23 @@
 """Runs a job as a command: reads settings, checks paths, runs the job, and reports how it ended."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import PurePath
+from typing import Any
 
 from pipelines.errors import OutputLockedError, is_lasting
-from pipelines.report.make_report import make_report
+from pipelines.report.make_report import make_report, summarize_report
 from pipelines.running.outcome import Outcome, RunRecord
 from pipelines.running.runners import check_paths
 from pipelines.settings.jobs import ReportJob, SweepJob, TokenizingJob, TrainingJob
 from pipelines.settings.project_file import load_project
 from pipelines.storage import files
 from pipelines.storage.lock import new_run_id
-from pipelines.sweeping.sweep import run_sweep
+from pipelines.storage.manifest import read_json
+from pipelines.storage.output_files import MANIFEST, REPORT_DATA, SWEEP_RESULT
+from pipelines.sweeping.sweep import run_sweep, summarize_sweep
 from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
-from pipelines.training.train_tokenizer import run_training
+from pipelines.training.train_tokenizer import run_training, summarize_training
 
 _AnyJob = TrainingJob | TokenizingJob | SweepJob | ReportJob
 _SETTINGS: dict[str, type[_AnyJob]] = {
@@ -84,17 +87,28 @@ def _run(settings: _AnyJob, beam_args: Sequence[str], record: RunRecord) -> None
     match settings:
         case TrainingJob():
             run_training(settings, beam_args)
+            record.counts = _read_counts(settings, MANIFEST, summarize_training)
         case SweepJob():
             run_sweep(settings, beam_args)
+            record.counts = _read_counts(settings, SWEEP_RESULT, summarize_sweep)
         case ReportJob():
             # A name may hold bytes that are not UTF-8, which a page cannot.
             make_report(settings, PurePath(record.config).stem.encode(errors="replace").decode())
+            record.counts = _read_counts(settings, REPORT_DATA, summarize_report)
         case TokenizingJob():
             done = run_tokenizing(settings, beam_args, record.run_id)
             sources = {name: len(paths) for name, paths in asdict(done.changes).items()}
             record.outcome = done.outcome
             record.counts = done.manifest["counts"]
             record.facts = {"tasks_done": done.tasks_done, "bytes_read": done.num_bytes, "sources": sources}
+
+
+def _read_counts(
+    settings: _AnyJob, name: str, summarize: Callable[[dict[str, Any]], Mapping[str, int]]
+) -> Mapping[str, int]:
+    """Returns the totals of a job's output, from the file in which the job wrote them."""
+    content = read_json(files.join(settings.output, name))
+    return summarize(content) if content else {}
 
 
 def _preview(settings: _AnyJob, record: RunRecord, *, quiet: bool) -> None:

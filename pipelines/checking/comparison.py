@@ -1,8 +1,9 @@
 """Compares a tokenizer's ids with those of another library, document by document."""
 
 import base64
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bpe_core import Tokenizer
@@ -12,6 +13,7 @@ from bpe_core.formats.lines import split_lines
 from bpe_core.formats.tiktoken import write_tiktoken
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from pipelines.reading.documents import read_corpus
+from pipelines.running.remarks import list_remarks
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 
@@ -76,17 +78,20 @@ class Comparison:
         ids: the number of the tokenizer's ids in them.
         different: the number of documents with different ids.
         first: the first of these, or None.
+        counts: what `read_task` counted, such as documents that were left out.
     """
 
     documents: int
     ids: int
     different: int
     first: Difference | None
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
-        """The numbers as one line of console output."""
-        return f"{self.documents:,} documents, {self.ids:,} ids, {self.different:,} documents with different ids"
+        """The numbers, and what was left out, as one line of console output."""
+        numbers = f"{self.documents:,} documents, {self.ids:,} ids, {self.different:,} documents with different ids"
+        return "; ".join([numbers, *list_remarks(self.counts)])
 
 
 def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, reference: str | None = None) -> Comparison:
@@ -107,7 +112,8 @@ def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, referenc
     encode = _load_hugging_face(tokenizer, reference) if library == "hf" else _load_tiktoken(tokenizer)
     documents = ids = different = 0
     first = None
-    for batch in read_corpus(corpus):
+    counts: Counter[str] = Counter()
+    for batch in read_corpus(corpus, counts):
         texts = batch.texts.to_pylist()
         ours = tokenizer.encode_batch(batch.texts).to_pylist()
         for number, (text, mine, theirs) in enumerate(zip(texts, ours, encode(texts), strict=True)):
@@ -116,7 +122,7 @@ def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, referenc
             if mine != theirs:
                 different += 1
                 first = first or Difference(batch.path, int(batch.rows[number]), text, mine, theirs)
-    return Comparison(documents, ids, different, first)
+    return Comparison(documents, ids, different, first, counts)
 
 
 _Encode = Callable[[Sequence[str]], list[list[int]]]

@@ -1,6 +1,7 @@
 """Checks of how a tokenizer encodes text: round trips, unreachable tokens, given words, other libraries."""
 
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -22,6 +23,7 @@ from pipelines.checking.check import CheckResult
 from pipelines.checking.comparison import compare_ids, count_common_prefix
 from pipelines.errors import CheckSkippedError
 from pipelines.reading.documents import read_corpus
+from pipelines.running.remarks import list_remarks
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
 
@@ -38,7 +40,8 @@ def check_round_trip(tokenizer: Tokenizer, pre_tokenizer: PreTokenizer, corpus: 
     is_char = tokenizer.alphabet.kind == "char"
     values: dict[str, float] = dict.fromkeys(("documents", "ids", "normalised", "unknown", "different"), 0)
     unknown_id, first = tokenizer.special_id("unk"), ""
-    for batch in read_corpus(corpus):
+    counts: Counter[str] = Counter()
+    for batch in read_corpus(corpus, counts):
         texts = batch.texts.to_pylist()
         normalized = pre_tokenizer.normalize_batch(batch.texts).to_pylist()
         encoded = tokenizer.encode_batch(batch.texts).to_pylist()
@@ -61,6 +64,7 @@ def check_round_trip(tokenizer: Tokenizer, pre_tokenizer: PreTokenizer, corpus: 
         summary += f", {values['normalised']:,} changed by normalization"
     if is_char:
         summary += f", {values['unknown']:,} unknown characters"
+    summary = "; ".join([summary, *list_remarks(counts)])
     return CheckResult(not first, summary + first, values)
 
 

@@ -87,6 +87,12 @@ def _encode_document(text: str, tokenizer: Tokenizer, settings: Shards) -> list[
     ids = tokenizer.encode(text, special=settings.special_in_text)
     begin = [tokenizer.special_id("bos")] if settings.begin_token else []
     end = [tokenizer.special_id("eos")] if settings.end_token else []
+    if settings.repeated_ends == "drop" and ids:
+        last = len(ids) - 1
+        if begin == ids[:1]:
+            begin = []
+        if end == ids[last:] and not (last == 0 and not begin and settings.begin_token and end == ids[:1]):
+            end = []
     return [id_ for id_ in [*begin, *ids, *end] if id_ is not None] if ids else []
 
 

@@ -83,10 +83,16 @@ def read_task(
                 yield DocumentBatch(file_slice.path, *documents, file_slice.source, file_slice.weight)
 
 
-def read_corpus(corpus: Corpus) -> Iterator[DocumentBatch]:
-    """Yields all documents of a corpus, read in this process; see `find_files` and `read_task`."""
+def read_corpus(corpus: Corpus, counts: Counter[str] | None = None) -> Iterator[DocumentBatch]:
+    """Yields all documents of a corpus, read in this process; see `find_files` and `read_task`.
+
+    Args:
+        corpus: names the files.
+        counts: is increased as by `read_task`; None if the caller does not need the counts.
+    """
+    counts = Counter() if counts is None else counts
     for task in plan_tasks(find_files(corpus, with_fingerprints=False)):
-        yield from read_task(task, corpus, Counter())
+        yield from read_task(task, corpus, counts)
 
 
 def _check_rows(

@@ -6,7 +6,7 @@ matplotlib, which are imported when a report is made.
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -21,6 +21,7 @@ from pipelines.report.figures import Figure, FigureInputs, TrainingData, make_fi
 from pipelines.report.page import render_page
 from pipelines.rows.segments import read_job_tokenizer
 from pipelines.running.console import console
+from pipelines.running.remarks import show_remarks
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import ReportJob
 from pipelines.settings.report import Report
@@ -70,6 +71,12 @@ def _read_report_tokenizer(job: ReportJob) -> Tokenizer:
     if job.shards and job.shards.tokenizer == job.report.tokenizer:
         return read_job_tokenizer(job.shards)
     return read_tokenizer(job.report.tokenizer or "")
+
+
+def summarize_report(content: Mapping[str, Any]) -> dict[str, int]:
+    """Returns how many figures a report has and how many it lacks, by name; `content` is that of `report.json`."""
+    absent = sum(bool(figure.get("absent")) for figure in content["figures"].values())
+    return {"figures": len(content["figures"]) - absent, "figures_left_out": absent}
 
 
 def _check_installed() -> None:
@@ -169,8 +176,9 @@ def _choose_samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
         return [(f"Text {number + 1}", text) for number, text in enumerate(settings.samples)]
     tasks = plan_tasks(find_files(corpus, with_fingerprints=False))
     found = []
+    counts: Counter[str] = Counter()
     for number in range(_NUM_SAMPLES):
-        batch = next(read_task(tasks[number * len(tasks) // _NUM_SAMPLES], corpus, Counter()), None)
+        batch = next(read_task(tasks[number * len(tasks) // _NUM_SAMPLES], corpus, counts), None) if tasks else None
         if batch is None or len(batch.texts) == 0:
             continue
         # The longest of a few documents, as some documents may be a title or a line only.
@@ -179,6 +187,9 @@ def _choose_samples(corpus: Corpus, settings: Report) -> list[tuple[str, str]]:
         row = first + int(sizes.argmax())
         name = batch.path.replace("\\", "/").rpartition("/")[2]
         found.append((f"{name}, row {batch.rows[row]:,}", _take_start(batch.texts[row].as_py())))
+    if len(found) < _NUM_SAMPLES:
+        console.print(f"  {len(found)} of {_NUM_SAMPLES} places in the corpus have a document to show as a sample")
+    show_remarks(counts)
     return found
 
 

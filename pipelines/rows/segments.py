@@ -18,7 +18,13 @@ from pipelines.reading.documents import DocumentBatch
 from pipelines.reading.random_order import draw, number_copies
 from pipelines.reading.value_sizes import MAX_CARRIED_BYTES, measure_rows, split_by_bytes
 from pipelines.rows.columns import RowFormat, SegmentOrigins
-from pipelines.rows.splitting import SegmentSpans, add_begin_and_end_ids, split_documents
+from pipelines.rows.splitting import (
+    SegmentSpans,
+    add_begin_and_end_ids,
+    find_repeated_ends,
+    remove_repeated_ends,
+    split_documents,
+)
 from pipelines.settings.shards import Shards
 from pipelines.storage.tokenizer_files import read_tokenizer
 
@@ -43,7 +49,8 @@ def make_segments(
         row_format: says which columns to make.
         counts: is increased by what became of the documents: `tokens`, `row_tokens`, `overlap_tokens`,
             `truncated_tokens`, `dropped_tokens`, `documents_in_rows`, `empty_documents`, `split_documents`,
-            `truncated_documents`, `dropped_documents`, `special_spellings` and `unknown_tokens`.
+            `truncated_documents`, `dropped_documents`, `special_spellings` and `unknown_tokens`; and if there are any,
+            `texts_with_begin_token` and `texts_with_end_token`, which have the token that is added to each document.
 
     Raises:
         ValueError: a text cannot be encoded, or a carried value does not fit the type for all files.
@@ -51,7 +58,7 @@ def make_segments(
     unknown_id = tokenizer.special_id("unk")
     for batch in batches:
         counts["special_spellings"] += tokenizer.count_special(batch.texts).total()
-        encoded = _encode_documents(batch, tokenizer, row_format.settings)
+        encoded = _encode_documents(batch, tokenizer, row_format.settings, counts)
         _count_segment_tokens(encoded, row_format.settings, counts)
         if unknown_id is not None:
             counts["unknown_tokens"] += int((encoded.ids == unknown_id).sum())
@@ -65,7 +72,7 @@ def count_segment_lengths(batches: Iterable[DocumentBatch], tokenizer: Tokenizer
     """
     histogram = np.zeros(settings.longest_row + 1, np.int64)
     for batch in batches:
-        spans = _encode_documents(batch, tokenizer, settings).spans
+        spans = _encode_documents(batch, tokenizer, settings, Counter()).spans
         histogram += np.bincount(spans.stop - spans.start, minlength=histogram.size)
     return histogram
 
@@ -78,16 +85,23 @@ class _EncodedDocuments(NamedTuple):
     spans: SegmentSpans
 
 
-def _encode_documents(batch: DocumentBatch, tokenizer: Tokenizer, settings: Shards) -> _EncodedDocuments:
+def _encode_documents(
+    batch: DocumentBatch, tokenizer: Tokenizer, settings: Shards, counts: Counter[str]
+) -> _EncodedDocuments:
     try:
         encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
     except ValueError as error:
         raise ValueError(f"{batch.path}, rows {batch.rows[0]} to {batch.rows[-1]}: {error}") from error
-    ids, starts = add_begin_and_end_ids(
-        encoded,
-        tokenizer.special_id("bos") if settings.begin_token else None,
-        tokenizer.special_id("eos") if settings.end_token else None,
-    )
+    begin = tokenizer.special_id("bos") if settings.begin_token else None
+    end = tokenizer.special_id("eos") if settings.end_token else None
+    ids, starts = add_begin_and_end_ids(encoded, begin, end)
+    if settings.special_in_text == "allow":  # Otherwise no text has these ids.
+        repeated = find_repeated_ends(ids, starts, begin, end)
+        for name, repeats in zip(("texts_with_begin_token", "texts_with_end_token"), repeated, strict=True):
+            if repeats.any():
+                counts[name] += int(repeats.sum())
+        if settings.repeated_ends == "drop":
+            ids, starts = remove_repeated_ends(ids, starts, repeated)
     spans = split_documents(np.diff(starts), settings.longest_row, settings.on_overflow, settings.overlap)
     return _EncodedDocuments(ids, starts, spans)
 

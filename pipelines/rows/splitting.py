@@ -81,6 +81,61 @@ def add_begin_and_end_ids(ids: pa.ListArray, begin: int | None, end: int | None)
     return result, starts
 
 
+class RepeatedEnds(NamedTuple):
+    """Where documents have their begin or end id twice; both arrays are bool, with one value per document.
+
+    Attributes:
+        begin: whether the first two ids of the document are the begin id.
+        end: whether its last two ids are the end id.
+    """
+
+    begin: npt.NDArray[np.bool_]
+    end: npt.NDArray[np.bool_]
+
+
+def find_repeated_ends(ids: Int32s, starts: Int64s, begin: int | None, end: int | None) -> RepeatedEnds:
+    """Returns which documents had begun with the begin id, or ended with the end id, before these ids were added.
+
+    A document that is only the token which is both the begin and the end token counts as beginning with it.
+
+    Args:
+        ids: the ids of all documents, from `add_begin_and_end_ids`.
+        starts: where each document starts, from there too.
+        begin: the id that was added before each document, or None.
+        end: the id that was added after each document, or None.
+
+    >>> ids, starts = add_begin_and_end_ids(pa.array([[1, 5], [5, 2], [5]], pa.list_(pa.int32())), begin=1, end=2)
+    >>> repeated = find_repeated_ends(ids, starts, begin=1, end=2)
+    >>> repeated.begin.tolist(), repeated.end.tolist()
+    ([True, False, False], [False, True, False])
+    """
+    first, stop = starts[:-1], starts[1:]
+    has_ids = stop > first
+    num_added = (begin is not None) + (end is not None)
+    found = []
+    for id_, place in ((begin, first + 1), (end, stop - 2)):
+        repeats = np.zeros(first.size, np.bool_)
+        if id_ is not None:
+            repeats[has_ids] = ids[place[has_ids]] == id_
+        found.append(repeats)
+    if begin == end:
+        found[1] &= ~(found[0] & (stop - first == num_added + 1))
+    return RepeatedEnds(*found)
+
+
+def remove_repeated_ends(ids: Int32s, starts: Int64s, repeated: RepeatedEnds) -> tuple[Int32s, Int64s]:
+    """Returns ids and starts without one of the two begin ids, or end ids, of each such document.
+
+    >>> ids, starts = add_begin_and_end_ids(pa.array([[1, 5], [5, 2], [5]], pa.list_(pa.int32())), begin=1, end=2)
+    >>> ids, starts = remove_repeated_ends(ids, starts, find_repeated_ends(ids, starts, begin=1, end=2))
+    >>> ids.tolist(), starts.tolist()
+    ([1, 5, 2, 1, 5, 2, 1, 5, 2], [0, 3, 6, 9])
+    """
+    begins, ends = starts[:-1][repeated.begin], starts[1:][repeated.end] - 1
+    sizes = np.diff(starts) - repeated.begin - repeated.end
+    return np.delete(ids, np.concatenate([begins, ends])), np.concatenate([[0], np.cumsum(sizes)])
+
+
 @kernel
 def _copy_with_ends(values: Int32s, offsets: Int64s, begin: int, end: int, result: Int32s) -> None:
     """Copies documents into `result`, with the begin and end ids around each; a negative id is left out."""

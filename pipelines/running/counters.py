@@ -30,6 +30,8 @@ COUNTER_NAMES = {
     "tokens": "tokens-encoded",
     "row_tokens": "tokens-written",
     "special_spellings": "special-token-spellings",
+    "texts_with_begin_token": "texts-with-begin-token",
+    "texts_with_end_token": "texts-with-end-token",
     "unknown_tokens": "unknown-tokens",
 }
 """The names of counts in code and manifests -> the names of their Beam counters."""

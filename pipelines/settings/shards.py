@@ -73,6 +73,11 @@ class Shards(Section):
     special_in_text: SpecialInText = Field(
         "plain", description="a special token's spelling inside a text is ordinary text, the special token, or an error"
     )
+    repeated_ends: Literal["keep", "drop"] = Field(
+        "keep",
+        description="a text that itself begins with the bos token or ends with the eos token (special_in_text: allow): "
+        "add another one all the same, or add none there",
+    )
     labels: bool = Field(False, description="add labels: input_ids where the mask is 1, -100 elsewhere")
     carry: tuple[str, ...] = Field((), description="names of corpus columns to copy into the rows")
     provenance: bool = Field(True, description="add source_file, source_row and source_part to each row")
@@ -103,6 +108,13 @@ class Shards(Section):
             )
         if self.overlap >= self.longest_row:
             raise ValueError(f"overlap is {self.overlap}; it must be less than the longest row, {self.longest_row}")
+        if self.repeated_ends == "drop" and self.special_in_text != "allow":
+            raise ValueError(
+                f"repeated_ends: drop has no effect with special_in_text: {self.special_in_text}, because then no text "
+                "has special tokens; remove it, or set special_in_text to allow"
+            )
+        if self.repeated_ends == "drop" and not (self.begin_token or self.end_token):
+            raise ValueError("repeated_ends: drop has no effect without begin_token and end_token; remove it")
         if len(set(self.carry)) < len(self.carry):
             raise ValueError(f"carry {list(self.carry)} names a column twice")
         taken = set(self.carry) & {*ROW_COLUMNS, "bucket"}

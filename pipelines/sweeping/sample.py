@@ -27,9 +27,20 @@ _MAX_READ_FACTOR = 16
 
 
 def read_sample(
-    sources: Sequence[SourceFile], corpus: Corpus, pre_tokenizer: PreTokenizer, settings: Sweep
+    sources: Sequence[SourceFile],
+    corpus: Corpus,
+    pre_tokenizer: PreTokenizer,
+    settings: Sweep,
+    counts: Counter[str] | None = None,
 ) -> TextSample:
     """Returns about `settings.sample_bytes` of a corpus, from documents all over it; the same ones every time.
+
+    Args:
+        sources: the files of the corpus.
+        corpus: the settings of the corpus.
+        pre_tokenizer: splits text into words.
+        settings: the size of the sample, and the column that names languages.
+        counts: is increased as by `read_task`, which reads more documents than the sample has.
 
     Raises:
         ValueError: the sample has no words; see also `read_task`.
@@ -39,10 +50,11 @@ def read_sample(
     tasks = tasks[:: max(1, _divide_up(num_bytes, _MAX_READ_FACTOR * settings.sample_bytes))]
     one_in = max(1, _divide_up(sum(map(_count_bytes, tasks)), settings.sample_bytes))
     carry = [settings.language_column] if settings.language_column else []
+    counts = Counter() if counts is None else counts
     counter = SampleCounter(pre_tokenizer)
     num_seen = 0
     for task in tasks:
-        for batch in read_task(task, corpus, Counter(), carry):
+        for batch in read_task(task, corpus, counts, carry):
             chosen = pa.array(draw_documents(num_seen, len(batch.texts), one_in))
             num_seen += len(batch.texts)
             texts = batch.texts.take(chosen)

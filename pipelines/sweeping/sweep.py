@@ -1,6 +1,7 @@
 """The sweep: one training run for the largest vocabulary; smaller sizes are its first merges; all are measured."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +20,8 @@ from pipelines.reading.carried_columns import find_carried_fields
 from pipelines.reading.carried_types import choose_memory_type
 from pipelines.reading.source_files import SourceFile, find_files
 from pipelines.running.console import console
+from pipelines.running.remarks import show_remarks
+from pipelines.settings.corpus import Corpus
 from pipelines.settings.jobs import SweepJob
 from pipelines.settings.project import Project
 from pipelines.settings.sweep import Sweep
@@ -29,6 +32,12 @@ from pipelines.sweeping.recommend import recommend_size
 from pipelines.sweeping.sample import read_sample
 from pipelines.sweeping.tables import format_csv, make_language_rows, make_size_row, show_sweep
 from pipelines.training.train_tokenizer import run_training
+
+_LEFT_OUT = (
+    *("null_documents", "skipped_documents", "quarantined_documents"),
+    *("replaced_documents", "surrogate_documents"),
+)
+"""The counts of documents that were left out or changed before the sample was drawn."""
 
 
 def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:
@@ -52,7 +61,9 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     # Everything that can fail quickly comes before the training, which takes long.
     _check_language_column(sources, settings.language_column)
     with console.status("counting the words of the sample"):
-        sample = read_sample(sources, job.corpus, job.training.tokenizer.pre_tokenizer, settings)
+        counts: Counter[str] = Counter()
+        sample = read_sample(sources, job.corpus, job.training.tokenizer.pre_tokenizer, settings, counts)
+    _show_sample(sample, counts, job.corpus)
     if settings.reference_language is not None:
         sample.find_language(settings.reference_language)
     largest = run_training(job.training, beam_args)
@@ -70,6 +81,7 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
             "bytes": sample.bytes,
             "characters": sample.characters,
             "words": int(sample.counts.sum()),
+            **{name: counts[name] for name in _LEFT_OUT if counts[name]},
         },
         "sizes": sizes,
         "not_reached": not_reached,
@@ -85,6 +97,26 @@ def run_sweep(job: SweepJob, beam_args: Sequence[str] = ()) -> dict[str, Any]:
     files.delete(files.join(settings.output, TEMPORARY_FOLDER))
     show_sweep(result, chosen)
     return result
+
+
+def summarize_sweep(result: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the numbers of a sweep's result by name: of the sample, of what was left out, and of sizes."""
+    sample = {f"sample_{name}": count for name, count in result["sample"].items()}
+    return {**sample, "sizes": len(result["sizes"]), "sizes_not_reached": len(result["not_reached"])}
+
+
+def _show_sample(sample: TextSample, counts: Mapping[str, int], corpus: Corpus) -> None:
+    """Prints how large the sample is, what was left out before it was drawn, and which settings do not apply to it."""
+    console.print(
+        f"sample: {sample.documents:,} documents, {sample.bytes / 1e6:,.1f} MB, drawn from "
+        f"{counts['documents']:,} documents"
+    )
+    show_remarks({name: counts[name] for name in _LEFT_OUT})
+    ignored = [
+        name for name, used in (("weights", corpus.weights), ("deduplicate", corpus.deduplicate != "off")) if used
+    ]
+    for name in ignored:
+        console.print(f"note: corpus.{name} has no effect on the sample, only on training")
 
 
 def _check_language_column(sources: Sequence[SourceFile], column: str | None) -> None:

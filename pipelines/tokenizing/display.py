@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pipelines.reading.tasks import Task
 from pipelines.running.console import console
+from pipelines.running.remarks import show_remarks
 from pipelines.settings.shards import Shards
 from pipelines.storage import files
 from pipelines.storage.output_files import TASKS_FOLDER
@@ -19,22 +20,6 @@ from pipelines.tokenizing.task_entries import entry_path
 
 _POLL_SECONDS = 0.5
 _MAX_PATHS_SHOWN = 3
-
-_REMARKS = {
-    "null_documents": "documents without text were left out",
-    "empty_documents": "empty documents were left out",
-    "quarantined_documents": "bad documents were left out; they are listed in _quarantine/",
-    "duplicate_documents": "exact duplicates were left out",
-    "skipped_documents": "documents that are not UTF-8 were left out",
-    "replaced_documents": "documents that are not UTF-8 were repaired: their invalid bytes became U+FFFD",
-    "surrogate_documents": "documents contained lone surrogates, which became U+FFFD",
-    "split_documents": "documents were longer than the longest row and were split",
-    "truncated_documents": "documents were longer than the longest row and were truncated",
-    "dropped_documents": "documents were longer than the longest row and were dropped",
-    "special_spellings": "special tokens were spelled out in texts; see shards.special_in_text",
-    "unknown_tokens": "characters are not in the vocabulary and became the unknown token",
-}
-"""What the summary says about a count that is not 0."""
 
 
 def show_changes(changes: Changes, settings: Shards) -> None:
@@ -123,6 +108,4 @@ def show_summary(manifest: dict[str, Any], num_bytes: int, seconds: float) -> No
         f"{counts['text_bytes'] / 1e6:,.1f} MB of text; this run: {num_bytes / 1e6:,.1f} MB in {seconds:.1f} s, "
         f"{num_bytes / 1e6 / max(seconds, 1e-9):.1f} MB/s"
     )
-    for key, remark in _REMARKS.items():
-        if counts[key]:
-            console.print(f"  {counts[key]:,} {remark}")
+    show_remarks(counts)

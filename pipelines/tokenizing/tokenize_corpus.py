@@ -166,6 +166,8 @@ def _select_row_settings(job: TokenizingJob, row_format: RowFormat) -> dict[str,
     excluded = {*_SHARDS_SETTINGS_NOT_IN_IDENTITY}
     if job.shards.buckets or job.shards.row_length:
         excluded.add("bucket_lengths")
+    if job.shards.repeated_ends == "keep":
+        excluded.add("repeated_ends")  # Outputs of earlier versions do not name it.
     corpus = job.corpus.identity.items()
     return {
         "corpus": {name: value for name, value in corpus if name not in _CORPUS_SETTINGS_NOT_IN_IDENTITY},

@@ -69,8 +69,6 @@ def count_corpus(
         f"counted {totals.get('words', 0):,} words in {totals.get('documents', 0):,} documents, "
         f"{totals.get('text_bytes', 0) / 1e6:,.1f} MB of text, {seconds:.1f} s"
     )
-    if totals.get("duplicate_documents"):
-        console.print(f"  left out {totals['duplicate_documents']:,} exact duplicates")
 
 
 def _find_training_duplicates(
@@ -96,9 +94,10 @@ def _find_training_duplicates(
     return duplicates.to_json()
 
 
-def count_corpus_in_memory(corpus: Corpus, pre_tokenizer: PreTokenizer) -> pa.Table:
-    """Returns the word counts of a corpus, counted in this process."""
+def count_corpus_in_memory(corpus: Corpus, pre_tokenizer: PreTokenizer, counts: Counter[str] | None = None) -> pa.Table:
+    """Returns the word counts of a corpus, counted in this process; adds to `counts` what was left out."""
     counter = WordCounter(pre_tokenizer)
-    for batch in repeat_by_weight(read_corpus(corpus), corpus, Counter()):
+    counts = Counter() if counts is None else counts
+    for batch in repeat_by_weight(read_corpus(corpus, counts), corpus, counts):
         counter.add(batch.texts)
     return counter.take()

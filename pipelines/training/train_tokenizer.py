@@ -1,6 +1,6 @@
 """Job 1: learns a tokenizer. Reads the corpus, counts its words, learns merges, and writes the tokenizer's folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from bpe_core.tokenizer import Tokenizer
 from pipelines.reading.source_files import find_files
 from pipelines.running.console import console
 from pipelines.running.locking import lock_output
+from pipelines.running.remarks import show_remarks
 from pipelines.settings.jobs import TrainingJob
 from pipelines.settings.project import Project
 from pipelines.settings.tokenizer import TokenizerSettings
@@ -30,7 +31,7 @@ from pipelines.training.identity import (
     describe_inputs,
     describe_training_settings,
 )
-from pipelines.training.word_counts import read_word_counts
+from pipelines.training.word_counts import check_normalized, has_own_words, read_word_counts
 
 _MIN_WORDS_TO_WARN = 100_000
 """A small corpus gets no warning that most of its words are different."""
@@ -82,10 +83,13 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
         check_same_identity(train.output, finished, identity)
         tokenizer = read_tokenizer(train.output)
         console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
+        _show_training(train.output, summarize_training(finished))
         return tokenizer
     if not train.from_counts:
         count_corpus(job, pre_tokenizer, sources, beam_args)
     word_counts, pruned = read_word_counts(train.counts_folder, train.min_count)
+    if not has_own_words(train.counts_folder):
+        check_normalized(train.counts_folder, word_counts, pre_tokenizer)
     if word_counts.num_rows == 0:
         raise ValueError(
             f"nothing to train on: {train.counts_folder} holds no word that occurs at least {train.min_count} times"
@@ -108,7 +112,33 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     }
     write_json(files.join(train.output, MANIFEST), manifest)
     files.delete(files.join(train.output, TEMPORARY_FOLDER))
+    _show_training(train.output, summarize_training(manifest))
     return tokenizer
+
+
+def summarize_training(manifest: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the totals in a manifest of job 1, by name: what was read, left out and learned."""
+    corpus, merges = manifest["corpus"], manifest["merges"]
+    pruned, dropped = corpus.get("pruned_by_min_count", {}), merges.get("dropped_by_limit_alphabet", {})
+    return {
+        **{name: count for name, count in corpus.items() if isinstance(count, int)},
+        "pruned_words": pruned.get("words", 0),
+        "pruned_occurrences": pruned.get("occurrences", 0),
+        "dropped_characters": dropped.get("characters", 0),
+        "dropped_character_occurrences": dropped.get("occurrences", 0),
+        "merges": merges["made"],
+        "vocab_size": manifest["tokenizer"]["vocab_size"],
+    }
+
+
+def _show_training(output: str, counts: Mapping[str, int]) -> None:
+    """Prints where the tokenizer is, what it was learned from, and what was left out."""
+    read = f"{counts['documents']:,} documents, " if "documents" in counts else ""
+    console.print(
+        f"{output}: {counts['vocab_size']:,} ids and {counts['merges']:,} merges, learned from "
+        f"{read}{counts['distinct_words_trained_on']:,} different words"
+    )
+    show_remarks(counts)
 
 
 def _warn_about_different_words(word_counts: pa.Table) -> None:

@@ -104,3 +104,62 @@ def test_help_and_the_notes_list_every_exit_code(capsys: pytest.CaptureFixture[s
     for outcome in Outcome:
         assert f"\n  {outcome:d}  {outcome.word.replace('_', ' ')}" in help_
         assert f"\n| {outcome:d} | `{outcome.word}`" in notes
+
+
+def test_every_job_says_what_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [b'{"text": "hug pug hugs"}', b'{"text": "hug pug hugs"}', b'{"text": null}', b'{"text": "hug \xff"}', b"{"]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    config = tmp_path / "project.yaml"
+    quarantine = {"on_bad_json": "quarantine", "on_invalid_utf8": "replace", "deduplicate": "exact"}
+    sections = {
+        "corpus": {"files": str(tmp_path / "a.jsonl"), **quarantine},
+        "tokenizer": {"kind": "char", "num_merges": 3, "limit_alphabet": 4, "special_tokens": {"unk": "<unk>"}},
+        "train": {"output": str(tmp_path / "trained"), "min_count": 2},
+        "sweep": {"output": str(tmp_path / "sweep"), "num_merges": [1, 2]},
+        "run": {"workers": 1, "progress": False},
+    }
+    config.write_text(yaml.safe_dump(sections))
+    left_out = [
+        "1 documents without text were left out",
+        "1 bad documents were left out",
+        "1 documents that are not UTF-8 were repaired",
+    ]
+
+    def run(job: str) -> tuple[dict[str, int], str]:
+        cli.main([job, "--config", str(config), "--log-json"])
+        said = capsys.readouterr()
+        counts = json.loads(said.out)["counts"]
+        assert all(remark in said.err for remark in left_out)
+        return counts, said.err
+
+    for _ in range(2):  # The second run has nothing to do.
+        counts, said = run("train")
+        names = ("documents", "null_documents", "duplicate_documents", "quarantined_documents", "replaced_documents")
+        assert [counts[name] for name in names] == [5, 1, 1, 1, 1]
+        assert (counts["pruned_words"], counts["pruned_occurrences"]) == (3, 3)
+        assert counts["distinct_words_trained_on"] == 1
+        assert f"{tmp_path}/trained: {counts['vocab_size']} ids and {counts['merges']} merges" in said
+        assert "1 exact duplicates were left out" in said
+        assert "3 different words occur less often than train.min_count and were left out" in said
+    counts, said = run("sweep")
+    assert (counts["sizes"], counts["sample_null_documents"], counts["sample_quarantined_documents"]) == (2, 1, 1)
+    assert "note: corpus.deduplicate has no effect on the sample, only on training" in said
+    assert "sample: 3 documents" in said
+
+
+def test_characters_outside_the_alphabet_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("hug pug hugs xyz")
+    config = tmp_path / "project.yaml"
+    sections = {
+        "corpus": {"files": str(tmp_path / "a.txt")},
+        "tokenizer": {"kind": "char", "num_merges": 2, "limit_alphabet": 4, "special_tokens": {"unk": "<unk>"}},
+        "train": {"output": str(tmp_path / "trained")},
+        "run": {"workers": 1, "progress": False, "metrics": str(tmp_path / "run.prom")},
+    }
+    config.write_text(yaml.safe_dump(sections))
+    cli.main(["train", "--config", str(config), "--log-json"])
+    said = capsys.readouterr()
+    counts = json.loads(said.out)["counts"]
+    assert f"{counts['dropped_characters']} different characters are not in the alphabet" in said.err
+    assert counts["dropped_characters"] > 0
+    assert f'count="dropped_characters"}} {counts["dropped_characters"]}' in (tmp_path / "run.prom").read_text()

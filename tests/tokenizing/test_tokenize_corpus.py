@@ -30,6 +30,7 @@ from shard_outputs import (
 
 from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
+from pipelines.checking.verify_shards import check_shards
 from pipelines.errors import BadInputError, PipelineError
 from pipelines.settings.project import Project
 from pipelines.settings.shards import Shards
@@ -294,7 +295,9 @@ def test_every_setting_has_an_effect(
 
 def test_every_setting_is_tried_above() -> None:
     # For the settings tried elsewhere, see test_plan.py, test_bucket_choice.py and test_packed_rows.py.
-    tried_elsewhere = {"special_in_text", "on_changed", "on_removed", "buckets", "row_length"}
+    tried_elsewhere = {
+        *("special_in_text", "repeated_ends", "on_changed", "on_removed", "buckets", "row_length", "unicode"),
+    }
     tried = {name for changed in SETTINGS for name in changed} | tried_elsewhere
     assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
 
@@ -317,6 +320,46 @@ def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Pa
         tokenize_corpus(project(path, tokenizer, tmp_path / "refuse", {"special_in_text": "refuse"}))
 
 
+@pytest.mark.parametrize("bos", ["<s>", "</s>"])
+def test_ends_that_a_text_spells_itself_are_kept_or_dropped_and_counted(
+    tmp_path: Path, bos: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    special = {"bos": bos, "eos": "</s>"} if bos == "<s>" else {"bos": bos, "eos": bos}
+    trained = Tokenizer.train(["hug"], vocab_size=256 + len(set(special.values())), special_tokens=special)
+    trained.save(tmp_path / "tokenizer")
+    begin, end = trained.special_id("bos"), trained.special_id("eos")
+    texts = ["a", f"{bos}a</s>", f"{bos}a", "a</s>", bos, f"{bos}{bos}a", "a</s>b"]
+    path = write_file(tmp_path / "a.parquet", texts)
+    rows = {}
+    for choice in ("keep", "drop"):
+        options = {"special_in_text": "allow", "begin_token": True, "repeated_ends": choice}
+        settings = project(path, tmp_path / "tokenizer", tmp_path / choice, options)
+        counts = tokenize_corpus(settings)["counts"]
+        rows[choice] = [real_ids(row) for row in sorted(rows_in(tmp_path / choice), key=lambda row: row["source_row"])]
+        assert (counts["texts_with_begin_token"], counts["texts_with_end_token"]) == (4, 2)
+        said = capsys.readouterr().err
+        assert "4 texts begin with the begin token that is added to them; see shards.repeated_ends" in said
+        assert "2 texts end with the end token that is added to them; see shards.repeated_ends" in said
+        shards = tmp_path / choice
+        assert all(check.status != "fail" for check in check_shards(str(shards), trained))
+    ids = [trained.encode(text, special="allow") for text in texts]
+    assert rows["keep"] == [[begin, *of_text, end] for of_text in ids]
+    a, b = ord("a"), ord("b")
+    assert rows["drop"] == [
+        *([begin, a, end] for _ in range(4)),
+        [begin, end],
+        [begin, begin, a, end],
+        [begin, a, end, b, end],
+    ]
+
+
+def test_dropping_repeated_ends_needs_special_tokens_in_texts(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="repeated_ends: drop has no effect with special_in_text: plain"):
+        Shards(output="o", repeated_ends="drop")
+    with pytest.raises(ValueError, match="repeated_ends: drop has no effect without begin_token and end_token"):
+        Shards(output="o", repeated_ends="drop", special_in_text="allow", end_token=False)
+
+
 def test_shards_are_written_with_a_tiktoken_file_and_a_pattern(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
     trained = Tokenizer.train(texts_of(corpus).values(), vocab_size=300, special_tokens={"eos": "<end>"})
     trained.save(tmp_path / "saved")
@@ -334,7 +377,7 @@ def test_shards_of_a_tiktoken_file_are_normalized_if_the_settings_say_so(tokeniz
     corpus = write_file(tmp_path / "a.parquet", ["caf\u00e9", "cafe\u0301"])
     ids = {}
     for unicode in ("none", "NFC"):
-        settings = {"pattern": "gpt2", "unicode": unicode, "end_token": False}
+        settings = {"pattern": "gpt2", "unicode": unicode, "special_tokens": {"eos": {"<end>": 258}}}
         tokenize_corpus(project(corpus, ranks, tmp_path / unicode, settings))
         ids[unicode] = [real_ids(row) for row in sorted(rows_in(tmp_path / unicode), key=lambda row: row["source_row"])]
     assert ids["none"][0] != ids["none"][1]

@@ -151,7 +151,8 @@ def _find_carried(record: dict[str, Any], carry: Sequence[str], partitions: Mapp
     """Returns the values under the keys to carry; a key that the record does not have may be a partition key."""
     missing = [name for name in carry if name not in record and name not in partitions]
     if missing:
-        raise _BadJsonError("bad_json", f"no key {missing[0]!r} to carry; {_list_keys(record)}", "Set shards.carry")
+        remedy = "Set shards.carry, or sweep.language_column in a sweep"
+        raise _BadJsonError("bad_json", f"no key {missing[0]!r} to carry; {_list_keys(record)}", remedy)
     return [record[name] if name in record else partitions[name] for name in carry]
 
 

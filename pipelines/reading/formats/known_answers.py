@@ -70,7 +70,8 @@ def read_known_answers(
     unknown = [name for name in carry if name != "lang"]
     if unknown:
         raise ValueError(
-            f"the known-answers corpus has no column {unknown[0]!r} to carry, only 'lang'. Set shards.carry"
+            f"the known-answers corpus has no column {unknown[0]!r} to carry, only 'lang'. Set "
+            "shards.carry, or sweep.language_column in a sweep"
         )
     documents = ((n, text.encode(), [lang] * len(carry)) for n, (lang, text) in enumerate(known_answer_documents()))
     yield from make_batches(documents, carry)

@@ -401,7 +401,8 @@ def check_carried_columns(path: str, schema: pa.Schema, carry: Sequence[str]) ->
     missing = [name for name in carry if name not in schema.names and name not in partitions]
     if missing:
         raise ValueError(
-            f"{path}: no column {missing[0]!r} to carry; the columns are {', '.join(schema.names)}. Set shards.carry"
+            f"{path}: no column {missing[0]!r} to carry; the columns are {', '.join(schema.names)}. Set "
+            "shards.carry, or sweep.language_column in a sweep"
         )
     for name in carry:
         _refuse_duplicate_column(schema, name, path)

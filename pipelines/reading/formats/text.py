@@ -19,7 +19,8 @@ def read_text_documents(
     missing = [name for name in carry if name not in partitions]
     if missing:
         raise ValueError(
-            f"{file_slice.path}: a text file has no column {missing[0]!r} to carry. Remove it from shards.carry"
+            f"{file_slice.path}: a text file has no column {missing[0]!r} to carry. Remove it from shards.carry, or "
+            "remove sweep.language_column in a sweep"
         )
     carried = [partitions[name] for name in carry]
     if corpus.text_document == "line":
