@@ -231,7 +231,8 @@ def _show_checks(found: Iterable[Check], path: str | None) -> None:
         checks.append(check)
         print(check.line, flush=True)
     num = Counter(check.status for check in checks)
-    print(f"{len(checks)} checks: {num['pass']} passed, {num['fail']} failed, {num['skip']} skipped")
+    summary = f"{len(checks)} checks: {num['pass']} passed, {num['fail']} failed, {num['skip']} skipped"
+    print(summary, file=sys.stderr)  # Standard output has one line for each check.
     failed = [check.name for check in checks if check.status == "fail"]
     if path:
         _write_json(path, {"passed": not failed, "checks": [check.json_form for check in checks]})
