@@ -305,6 +305,10 @@ STRUCTURES = make_patterns(ATOMS, ["(", "(?:", "(?:", "(?>", "(?=", "(?!", "(?<=
 CASES = make_patterns(CASE_ATOMS, ["(", "(?:", "(?i:", "(?-i:"]).map(lambda pattern: f"(?i:{pattern})s")
 
 
+TIKTOKEN_FAULT = regex.compile(r"([\]\w)])\+.+[?*]\+?.*\1\+")
+"""Finds patterns such as `b+a?b+`, which tiktoken 0.14 wrongly matches with a single `b`; the other engines do not."""
+
+
 def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
     try:
         check_pattern(pattern)
@@ -314,7 +318,7 @@ def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
     ours = split_by_regex(pattern, texts)
     theirs = split_by_hugging_face(pattern, texts)
     assert theirs is None or [words for words, _ in theirs] == [words for words, _, _ in ours]
-    theirs = split_by_tiktoken(pattern, texts)
+    theirs = None if TIKTOKEN_FAULT.search(pattern) else split_by_tiktoken(pattern, texts)
     expected = [matches for _, _, matches in ours]
     assert theirs is None or all(a in ("crash", b) for a, b in zip(theirs, expected, strict=True))
     assert [PreTokenizer(pattern).split(text) for text in texts] == [words for words, _, _ in ours]
@@ -322,14 +326,14 @@ def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
 
 @pytest.mark.slow
 @given(pattern=STRUCTURES, texts=st.lists(st.text("aabbc", max_size=7), min_size=8, max_size=8))
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=3000, deadline=None, derandomize=True)
 def test_any_structure_is_split_alike_or_refused(pattern: str, texts: list[str]) -> None:
     assert_same_words_or_refused(pattern, texts)
 
 
 @pytest.mark.slow
 @given(pattern=CASES, texts=st.lists(st.text("sStTkKfliß'ſ\u212aﬀﬁﬂﬆ éÉ1", max_size=6), min_size=8, max_size=8))
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500, deadline=None, derandomize=True)
 def test_any_case_is_split_alike_or_refused(pattern: str, texts: list[str]) -> None:
     assert_same_words_or_refused(pattern, texts)
 
@@ -341,7 +345,7 @@ SET_ITEMS = st.sampled_from(
 
 @pytest.mark.slow
 @given(items=st.lists(SET_ITEMS, min_size=1, max_size=5), negative=st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, deadline=None, derandomize=True)
 def test_any_set_is_split_alike_or_refused(items: list[str], negative: bool) -> None:
     assert_same_words_or_refused(f"[{'^' * negative}{''.join(items)}]", ["a-b]c^", "&|~[{:.", "1 aAb\n", "--&&"])
 
