@@ -72,5 +72,5 @@ types: $(READY)  ## check types
 check: lint types test-all  ## everything that CI runs: lint, types, all tests
 
 clean:  ## delete the environments, build/ and all caches
-	rm -rf $(VENV) $(BENCH) build .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(BENCH) .venv-other build .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find bpe_core pipelines tests -name __pycache__ -prune -exec rm -rf {} +
