@@ -685,7 +685,7 @@ def test_ids_are_32_bits_wide_whatever_the_size_of_the_vocabulary(vocab_size: in
     corpus = write_parquet(tmp_path / "a.parquet", {"text": ["a", tokens[-1].decode()]})
     settings = {
         "tokenizer": str(ranks),
-        "pattern": r"\w+",
+        "pattern": "[a-z0-9]+",
         "special_tokens": {"eos": {"<eos>": vocab_size - 1}},
         "bucket_lengths": (4,),
         "labels": True,
