@@ -13,7 +13,7 @@ from pipelines.storage.manifest import read_intact_json
 from pipelines.storage.output_files import QUARANTINE_FOLDER, TASKS_FOLDER
 
 NUM_READ_THREADS = 16
-"""Files that are read at once: an object store answers slowly, but many requests at the same time."""
+"""How many files are read in parallel: an object store is slow to answer, but answers many requests at once."""
 
 _ENTRY_FIELDS = ("key", "counts", "left_out", "shards")
 
