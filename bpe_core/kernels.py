@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 UInt8s = npt.NDArray[np.uint8]
 Int32s = npt.NDArray[np.int32]
@@ -113,6 +114,42 @@ def _compile_function(function: _Function, **options: bool) -> _Function:
     finally:
         config.CACHE_DIR = before
     return cast(_Function, compiled)
+
+
+def function_by_type(stub: _Function) -> _Function:
+    """Makes a device function that has one implementation for each type of its first argument, a NamedTuple.
+
+    It is what `functools.singledispatch` is for Python. A kernel that calls it is compiled once for each such type.
+    The decorated function has a docstring and no body; `implements` adds the implementations.
+    """
+    implementations: dict[type, Callable[..., Any]] = {}
+
+    @wraps(stub)
+    def call(first: Any, *others: Any) -> Any:
+        return implementations[type(first)](first, *others)
+
+    def choose(first: Any, *others: Any) -> Any:
+        return implementations[first.instance_class]
+
+    cast(Any, call).implementations = implementations
+    if not cast(Any, numba.config).DISABLE_JIT:
+        options: Any = {"_nrt": False, "no_cpython_wrapper": True, "error_model": "numpy", "cache": False}
+        choose_when_compiling: Any = overload(call, jit_options=options, strict=False)
+        choose_when_compiling(choose)
+    return cast(_Function, call)
+
+
+def implements(function: Callable[..., Any], first_type: type) -> Callable[[_Function], _Function]:
+    """Returns a decorator that makes a function the one that `function`, from `function_by_type`, is for a type.
+
+    It has the same arguments, and neither creates nor returns arrays.
+    """
+
+    def register(implementation: _Function) -> _Function:
+        cast(Any, function).implementations[first_type] = implementation
+        return implementation
+
+    return register
 
 
 if cast(Any, numba.config).DISABLE_JIT:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bpe_core.encoding.bpe_rules import make_bpe_rules
 from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.encoding.word_merging import NO_RANK, MergeTable, RankedBy, find_rank, make_merge_table
 from bpe_core.hashing import GOLDEN_RATIO, finalize_splitmix64_in_kernel
@@ -85,8 +86,8 @@ class DropoutEncoder:
     def __init__(
         self, alphabet: Alphabet, base_ids: dict[bytes, int], merges: Int32s, ranked_by: RankedBy = "merge"
     ) -> None:
-        """Prepares the merges; the arguments are as for `WordEncoder`."""
-        self._without_merges = WordEncoder(alphabet, base_ids, merges[:0])
+        """Prepares the merges; the arguments are as for `make_bpe_rules`."""
+        self._without_merges = WordEncoder(make_bpe_rules(alphabet, base_ids, merges[:0]))
         self._table = make_merge_table(merges, ranked_by)
 
     def encode(self, data: UInt8s, word_ends: WordEnds, dropout: float, seed: int) -> Int32s:

@@ -10,9 +10,10 @@ import pyarrow as pa
 import regex
 
 from bpe_core.encoding.added_tokens import AddedTokenFinder, Piece, SpecialInText, check_special_in_text, insert_items
+from bpe_core.encoding.bpe_rules import UNKNOWN, make_bpe_rules
 from bpe_core.encoding.dropout import DropoutEncoder
 from bpe_core.encoding.model import Model
-from bpe_core.encoding.word_encoder import UNKNOWN, WordEncoder
+from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.kernels import Int32s, Int64s, flatten_bytes
 from bpe_core.merging.alphabet import MARKER
 from bpe_core.pretokenize.pre_tokenizer import WordEnds, repair_surrogates
@@ -53,7 +54,8 @@ class TextEncoder:
         ids = {token: id_ for id_, token in enumerate(model.tokens) if id_ not in added and token}
         self.base_ids = model.base_ids
         whole_words = ids if model.ignore_merges else None
-        self._words = WordEncoder(model.alphabet, self.base_ids, model.merges, model.ranked_by, whole_words)
+        rules = make_bpe_rules(model.alphabet, self.base_ids, model.merges, model.ranked_by)
+        self._words = WordEncoder(rules, whole_words)
         unknown = model.special_roles.get("unk")
         self._unknown_id = model.special_tokens[unknown] if isinstance(unknown, str) else None
         self._added = AddedTokenFinder(model.added_tokens, model.pre_tokenizer)

@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from bpe_core.encoding.bpe_rules import make_bpe_rules
 from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.kernels import Int32s, flatten_bytes
@@ -91,7 +92,7 @@ def _find_merged_differently(
     """
     if not words:
         return {}
-    encoder = WordEncoder(alphabet, base_ids, model.merges, model.ranked_by)
+    encoder = WordEncoder(make_bpe_rules(alphabet, base_ids, model.merges, model.ranked_by))
     data, offsets = flatten_bytes(pa.array([word for _, word in words], pa.large_binary()))
     ids, starts = encoder.encode(data, offsets, WordEnds(offsets[1:], np.arange(len(words) + 1), 1))
     stops = starts[1:] - (base_ids.get(MARKER) == len(model.tokens))

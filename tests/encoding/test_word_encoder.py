@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from resources import measure_growth
 
 from bpe_core import Merges, PreTokenizer, Tokenizer, count_words, learn_merges
-from bpe_core.encoding import word_encoder
+from bpe_core.encoding import word_cache
 from bpe_core.merging.alphabet import MARKER
 
 # Few letters, so that runs and overlaps are common; a text may also contain the marker's spelling.
@@ -118,7 +118,7 @@ def test_a_vocabulary_of_more_whole_words_than_the_cache_holds(monkeypatch: pyte
     plain = Tokenizer.train(["the cat"], num_merges=2)
     tokens = [*plain.token_bytes(), *words]
     model = replace(plain.model, tokens=tokens, ignore_merges=True)
-    monkeypatch.setattr(word_encoder, "_MAX_CACHED_WORDS", 100)
+    monkeypatch.setattr(word_cache, "_MAX_CACHED_WORDS", 100)
     tokenizer = Tokenizer(model)
     text = b"".join(words).decode()
     for _ in range(3):
