@@ -25,9 +25,9 @@ tokenizers from them:
 and audit one.
 """
 
+from bpe_core.encoding.bpe_encoder import Encoded
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.encoding.stream_decoder import StreamDecoder
-from bpe_core.encoding.text_encoder import Encoded
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.merging.settings import MergeSettings
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, PreTokenizer

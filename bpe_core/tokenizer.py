@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core.encoding.added_tokens import SpecialInText
+from bpe_core.encoding.bpe_encoder import BpeEncoder, Encoded
 from bpe_core.encoding.model import (
     Model,
     SpecialIds,
@@ -28,15 +29,22 @@ from bpe_core.encoding.model import (
     number_tokens,
     pairs_to_resume_from,
 )
+from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.encoding.stream_decoder import StreamDecoder
-from bpe_core.encoding.text_encoder import Encoded, TextEncoder
+from bpe_core.encoding.text_encoder import TextEncoder
+from bpe_core.encoding.tokenizer_model import TokenizerModel
+from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
-from bpe_core.merging.alphabet import MARKER
+from bpe_core.kernels import Int32s
+from bpe_core.merging.alphabet import MARKER, Alphabet
 from bpe_core.merging.merges import Merges, learn_merges
 from bpe_core.merging.settings import MergeOptions, MergeSettings, combine_settings
 from bpe_core.pretokenize.normalizer import Normalization
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, repair_surrogates
+from bpe_core.pretokenize.text_splitter import TextSplitter
 from bpe_core.pretokenize.word_counting import count_words
+
+_NEEDS_MERGES = "this needs a tokenizer with a list of merges (kind byte or char), but this one is of kind {}"
 
 
 class Tokenizer:
@@ -53,28 +61,24 @@ class Tokenizer:
     'hugs'
 
     Attributes:
-        pre_tokenizer: how text is normalized and split into words.
-        alphabet: the base symbols.
-        merges: int32, shape `(num_merges, 3)`: the ids of left, right and the token that they make, in merge order.
         special_roles: role, such as `eos` -> spelling; for the role `additional` a list of spellings.
         special_tokens: spelling -> id of every special token.
-        added_tokens: all tokens that no merge makes: the special tokens and others.
-        base_ids: base symbol, in bytes -> id.
+        added_tokens: all tokens that are found in texts by their spelling: the special tokens and others.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model | PieceModel) -> None:
         """Makes the tokenizer of a model; most callers use a class method instead."""
-        self._model = model
-        self._encoder = TextEncoder(model)
+        self._any_model = model
+        self._encoder: TextEncoder
+        if isinstance(model, Model):
+            self._encoder = BpeEncoder(model)
+        else:
+            self._encoder = TextEncoder(model, WordEncoder(model.rules))
         self._tokens = list(model.tokens)
         self._special_ids = frozenset(model.special_tokens.values())
-        self.pre_tokenizer = model.pre_tokenizer
-        self.alphabet = model.alphabet
-        self.merges = model.merges
         self.special_roles = dict(model.special_roles)
         self.special_tokens = dict(model.special_tokens)
         self.added_tokens = model.added_tokens
-        self.base_ids = self._encoder.base_ids
 
     # Make a tokenizer.
 
@@ -315,12 +319,12 @@ class Tokenizer:
         """
         merges = learn_merges(
             count_words(texts, self.pre_tokenizer),
-            vocab_size=get_size_to_learn(self._model, vocab_size),
+            vocab_size=get_size_to_learn(self.model, vocab_size),
             min_frequency=min_frequency,
             special_tokens=list(self.special_tokens),
-            resume_from=pairs_to_resume_from(self._model),
+            resume_from=pairs_to_resume_from(self.model),
         )
-        return type(self)(extend_model(self._model, merges))
+        return type(self)(extend_model(self.model, merges))
 
     def keep_first_merges(self, num_merges: int) -> Self:
         """Returns the smaller tokenizer that has only the first merges of this one.
@@ -334,7 +338,7 @@ class Tokenizer:
         >>> tokenizer.keep_first_merges(1).tokens(range(256, 258))
         [b'ug', '<end>']
         """
-        return type(self)(keep_first_merges(self._model, num_merges))
+        return type(self)(keep_first_merges(self.model, num_merges))
 
     # Encode.
 
@@ -374,10 +378,10 @@ class Tokenizer:
         """
         _check_text(text)
         if dropout:
-            ids = self._encoder.encode_with_dropout(text, special, dropout, seed)
+            ids = self._bpe_encoder.encode_with_dropout(text, special, dropout, seed)
         else:
             ids, _ = self._encoder.encode(pa.array([repair_surrogates(text)], pa.large_string()), special)
-        prefix, suffix = self._model.prefix_suffix_ids if add_special_tokens else ((), ())
+        prefix, suffix = self._any_model.prefix_suffix_ids if add_special_tokens else ((), ())
         return [*prefix, *ids.tolist(), *suffix]
 
     def encode_batch(
@@ -438,7 +442,7 @@ class Tokenizer:
         Encoded(ids=[112, 256, 32, 195, 169], byte_ends=[1, 3, 4, 5, 6], character_ends=[1, 3, 4, 5, 5])
         """
         _check_text(text)
-        return self._encoder.encode_with_offsets(text, special)
+        return self._bpe_encoder.encode_with_offsets(text, special)
 
     def encode_bytes(self, data: bytes, *, special: SpecialInText = "plain") -> list[int]:
         r"""Returns the ids of any bytes, for kind `byte`; bytes that are UTF-8 have the ids of their text.
@@ -461,7 +465,7 @@ class Tokenizer:
             raise TypeError(
                 f"data is {type(data).__name__}, not bytes; pass text to encode, and other types as bytes()"
             )
-        ids: list[int] = self._encoder.encode_bytes(data, special).tolist()
+        ids: list[int] = self._bpe_encoder.encode_bytes(data, special).tolist()
         return ids
 
     def encode_words(self, words: pa.Array) -> pa.Array:
@@ -495,7 +499,9 @@ class Tokenizer:
         [b'hug', b's', b' ', b'p', b'ug']
         """
         _check_text(text)
-        return [self.alphabet.spell(token) for token in self._encoder.tokenize(text)]
+        if isinstance(self._encoder, BpeEncoder):
+            return [self.alphabet.spell(token) for token in self._encoder.tokenize(text)]
+        return self.tokens(self.encode(text))
 
     def count_special(self, texts: pa.Array) -> Counter[str]:
         """Returns how often texts, an Arrow array of strings, spell each special token.
@@ -531,6 +537,8 @@ class Tokenizer:
         >>> tokenizer.decode([257, 258], skip_special_tokens=True)
         'hug'
         """
+        if isinstance(self._any_model, PieceModel):
+            return self._any_model.decoder.decode([t.decode() for t in self._list_tokens(ids, skip_special_tokens)])
         return self.decode_bytes(ids, skip_special_tokens=skip_special_tokens).decode(errors=errors)
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> bytes:
@@ -543,12 +551,9 @@ class Tokenizer:
         >>> Tokenizer.train(["hug pug hugs"], num_merges=2).decode_bytes([257, 195])
         b'hug\xc3'
         """
-        tokens = [
-            token
-            for id_ in ids
-            for token in [self._token(id_)]
-            if not (skip_special_tokens and id_ in self._special_ids)
-        ]
+        if isinstance(self._any_model, PieceModel):
+            return self.decode(ids, skip_special_tokens=skip_special_tokens).encode()
+        tokens = self._list_tokens(ids, skip_special_tokens)
         if self.alphabet.kind == "byte":
             return b"".join(tokens)
         text = b"".join(token.replace(MARKER, b" ") for token in tokens)
@@ -584,19 +589,60 @@ class Tokenizer:
         >>> [decoder.push([257]), decoder.push([195]), decoder.push([169])]
         ['hug', '', 'é']
         """
-        if self.alphabet.kind != "byte":
+        if self.kind != "byte":
             raise ValueError(
-                "ids of kind char cannot be decoded one by one, because a word is followed by a space only if another "
-                "word comes after it; collect the ids and use decode"
+                f"ids of kind {self.kind} cannot be decoded one by one, because the text of an id depends on the ids "
+                "beside it; collect the ids and use decode"
             )
         return StreamDecoder(lambda id_: self.decode_bytes([id_], skip_special_tokens=skip_special_tokens), errors)
 
     # Inspect.
 
     @property
+    def kind(self) -> str:
+        """The family: `byte` or `char` for byte-pair encoding, else a `PieceKind`."""
+        return self._any_model.kind
+
+    @property
+    def splitter(self) -> TextSplitter:
+        """How text is normalized and split into words, for a tokenizer of any family."""
+        return self._any_model.pre_tokenizer
+
+    @property
     def model(self) -> Model:
-        """The tokenizer's parts."""
-        return self._model
+        """The tokenizer's parts.
+
+        Like the properties below and other methods for byte-pair encoding, it raises ValueError for another family.
+        """
+        if not isinstance(self._any_model, Model):
+            raise ValueError(_NEEDS_MERGES.format(self.kind))
+        return self._any_model
+
+    @property
+    def pre_tokenizer(self) -> PreTokenizer:
+        """How text is normalized and split into words."""
+        return self.model.pre_tokenizer
+
+    @property
+    def alphabet(self) -> Alphabet:
+        """The base symbols."""
+        return self.model.alphabet
+
+    @property
+    def merges(self) -> Int32s:
+        """The ids of left, right and the token that they make: int32, shape `(num_merges, 3)`, in merge order."""
+        return self.model.merges
+
+    @property
+    def base_ids(self) -> dict[bytes, int]:
+        """Base symbol, in bytes -> id."""
+        return self._bpe_encoder.base_ids
+
+    @property
+    def _bpe_encoder(self) -> BpeEncoder:
+        if not isinstance(self._encoder, BpeEncoder):
+            raise ValueError(_NEEDS_MERGES.format(self.kind))
+        return self._encoder
 
     @property
     def vocab_size(self) -> int:
@@ -604,7 +650,7 @@ class Tokenizer:
         return len(self._tokens)
 
     def tokens(self, ids: Iterable[int]) -> list[Any]:
-        """Returns the token of each id: bytes for kind `byte`, text for kind `char` and for special tokens.
+        """Returns the token of each id: bytes for kind `byte`, text for other kinds and for special tokens.
 
         Raises:
             ValueError: an id is not in the vocabulary.
@@ -615,6 +661,8 @@ class Tokenizer:
         [b'h', b'hug', '<end>']
         """
         tokens = ((id_, self._token(id_)) for id_ in ids)
+        if isinstance(self._any_model, PieceModel):
+            return [token.decode() for _, token in tokens]
         return [token.decode() if id_ in self._special_ids else self.alphabet.spell(token) for id_, token in tokens]
 
     def token_bytes(self) -> list[bytes]:
@@ -639,16 +687,29 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256, in hex, of everything that ids depend on and of the special tokens' roles."""
-        files = tokenizer_json.make_files(self._model)
+        files = tokenizer_json.make_files(self._any_model)
         return hashlib.sha256(json.dumps(files, ensure_ascii=False).encode()).hexdigest()
 
     def __repr__(self) -> str:
         """Returns the kind, the pattern and the sizes; not the whole vocabulary."""
         special = list(self.special_tokens) if len(self.special_tokens) < 8 else len(self.special_tokens)
-        return (
-            f"Tokenizer(kind={self.alphabet.kind!r}, pattern={self.pre_tokenizer.pattern!r}, "
-            f"vocab_size={self.vocab_size}, merges={len(self.merges)}, special_tokens={special})"
-        )
+        parts: dict[str, Any] = {"kind": self.kind}
+        if isinstance(self._any_model, Model):
+            parts |= {"pattern": self.pre_tokenizer.pattern}
+        parts |= {"vocab_size": self.vocab_size}
+        if isinstance(self._any_model, Model):
+            parts |= {"merges": len(self.merges)}
+        parts |= {"special_tokens": special}
+        return f"Tokenizer({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
+
+    def _list_tokens(self, ids: Iterable[int], skip_special_tokens: bool) -> list[bytes]:
+        """Returns the bytes of ids, which may come from a caller, with or without those of special tokens."""
+        return [
+            token
+            for id_ in ids
+            for token in [self._token(id_)]
+            if not (skip_special_tokens and id_ in self._special_ids)
+        ]
 
     def _token(self, id_: int) -> bytes:
         """Returns the bytes of an id, which may come from a caller."""
@@ -689,11 +750,11 @@ class Tokenizer:
         >>> list(Tokenizer.train(["hug pug hugs"], num_merges=2).files())
         ['tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json']
         """
-        files = tokenizer_json.make_files(self._model)
+        files = tokenizer_json.make_files(self._any_model)
         return {name: tokenizer_json.format_json(content) for name, content in files.items()}
 
 
-def _check_roles(roles: SpecialTokens, model: Model) -> dict[str, str | list[str]]:
+def _check_roles(roles: SpecialTokens, model: TokenizerModel) -> dict[str, str | list[str]]:
     """Returns role -> spelling, or a list of them; raises ValueError if a spelling is not a special token's."""
     absent = [spelling for spelling in list_special_tokens(roles) if spelling not in model.special_tokens]
     if absent:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from bpe_core.encoding.spelling_automaton import SpellingAutomaton, build_spelling_automaton, find_spelling_starts
 from bpe_core.kernels import Int32s, Int64s, UInt8s, copy_items, device_function, flatten_bytes, kernel
-from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, check_utf8
+from bpe_core.pretokenize.pre_tokenizer import check_utf8
 from bpe_core.pretokenize.scanner import decode_code_point, get_utf8_width
+from bpe_core.pretokenize.text_splitter import TextSplitter
 from bpe_core.pretokenize.unicode_categories import WHITE_SPACE, load_word_characters
 
 SpecialInText = Literal["plain", "allow", "refuse"]
@@ -102,7 +103,7 @@ class AddedTokenFinder:
         ValueError: normalization makes two tokens equal; the library would pick either.
     """
 
-    def __init__(self, tokens: Sequence[AddedToken], pre_tokenizer: PreTokenizer) -> None:
+    def __init__(self, tokens: Sequence[AddedToken], pre_tokenizer: TextSplitter) -> None:
         """Prepares the search for the tokens."""
         self.tokens = tokens
         self.ids = np.array([token.id for token in tokens], np.int32)
@@ -127,6 +128,7 @@ class AddedTokenFinder:
         Raises:
             ValueError: a text is not UTF-8.
 
+        >>> from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
         >>> finder = AddedTokenFinder([AddedToken("<end>", id=300, rstrip=True)], PreTokenizer("gpt2"))
         >>> between, tokens, first_piece = finder.split_batch(pa.array(["a<end> b", "c", "<end>"]))
         >>> between.to_pylist(), tokens.tolist(), first_piece.tolist()
@@ -142,6 +144,7 @@ class AddedTokenFinder:
     def split(self, text: str, passes_special: bool = False) -> list[Piece]:
         """Splits a text at its added tokens; returns the pieces in order, the text between tokens normalized.
 
+        >>> from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
         >>> finder = AddedTokenFinder([AddedToken("<end>", id=300, rstrip=True)], PreTokenizer("gpt2"))
         >>> [(piece.text, piece.start, piece.end) for piece in finder.split("a<end> b")]
         [('a', 0, 1), ('<end> ', 1, 7), ('b', 7, 8)]

@@ -16,7 +16,7 @@ from bpe_core.encoding.word_merging import NO_RANK, MergeTable, RankedBy, find_r
 from bpe_core.hashing import GOLDEN_RATIO, finalize_splitmix64_in_kernel
 from bpe_core.kernels import Int32s, Int64s, UInt8s, allocating_device_function, allocating_kernel
 from bpe_core.merging.alphabet import Alphabet
-from bpe_core.pretokenize.pre_tokenizer import WordEnds
+from bpe_core.pretokenize.text_splitter import WordEnds
 
 
 @allocating_device_function

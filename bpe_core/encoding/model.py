@@ -141,6 +141,11 @@ class Model:
     prefix_suffix_ids: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @property
+    def kind(self) -> Kind:
+        """The alphabet's kind, `byte` or `char`."""
+        return self.alphabet.kind
+
+    @property
     def special_tokens(self) -> dict[str, int]:
         """Spelling -> id of every special token."""
         return {token.content: token.id for token in self.added_tokens if token.special}

@@ -1,194 +1,51 @@
 """Encodes texts to ids: finds added tokens, normalizes and splits what lies between, and encodes those words."""
 
 from collections import Counter
-from collections.abc import Iterator
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import regex
 
-from bpe_core.encoding.added_tokens import AddedTokenFinder, Piece, SpecialInText, check_special_in_text, insert_items
-from bpe_core.encoding.bpe_rules import UNKNOWN, make_bpe_rules
-from bpe_core.encoding.dropout import DropoutEncoder
-from bpe_core.encoding.model import Model
+from bpe_core.encoding.added_tokens import (
+    AddedTokenFinder,
+    Piece,
+    SpecialInText,
+    SplitTexts,
+    check_special_in_text,
+    insert_items,
+)
+from bpe_core.encoding.tokenizer_model import TokenizerModel
 from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.kernels import Int32s, Int64s, flatten_bytes
-from bpe_core.merging.alphabet import MARKER
-from bpe_core.pretokenize.pre_tokenizer import WordEnds, repair_surrogates
-
-# `surrogateescape` turns each byte that is not UTF-8 into one of these; text that is UTF-8 has no surrogates.
-_NOT_UTF8 = regex.compile(r"([\udc80-\udcff]+)")
-
-
-class Encoded(NamedTuple):
-    """The ids of a text, and where each token ends in the normalized text.
-
-    Attributes:
-        ids: the ids.
-        byte_ends: one per id, in bytes of UTF-8.
-        character_ends: one per id, in characters. A character that several tokens share belongs to the token with its
-            first byte.
-    """
-
-    ids: list[int]
-    byte_ends: list[int]
-    character_ends: list[int]
+from bpe_core.pretokenize.pre_tokenizer import repair_surrogates
+from bpe_core.pretokenize.text_splitter import Booleans, WordEnds
 
 
 class TextEncoder:
-    """Encodes texts with a model.
+    """Encodes texts with a model of any family whose words are encoded by `WordEncoder`.
 
     The argument `special` of its methods says what the spelling of a special token in a text means, see
     `SpecialInText`. With `refuse`, each of them raises ValueError for a text that has one.
-
-    Attributes:
-        base_ids: the id of each base symbol.
     """
 
-    def __init__(self, model: Model) -> None:
-        """Prepares the model's merges and added tokens for encoding."""
-        self._model = model
-        added = {token.id for token in model.added_tokens}
-        ids = {token: id_ for id_, token in enumerate(model.tokens) if id_ not in added and token}
-        self.base_ids = model.base_ids
-        whole_words = ids if model.ignore_merges else None
-        rules = make_bpe_rules(model.alphabet, self.base_ids, model.merges, model.ranked_by)
-        self._words = WordEncoder(rules, whole_words)
-        unknown = model.special_roles.get("unk")
-        self._unknown_id = model.special_tokens[unknown] if isinstance(unknown, str) else None
-        self._added = AddedTokenFinder(model.added_tokens, model.pre_tokenizer)
+    def __init__(self, model: TokenizerModel, words: WordEncoder) -> None:
+        """Prepares the search for the model's added tokens; `words` encodes the words between them."""
+        self._splitter = model.pre_tokenizer
+        self._words = words
+        self._added = AddedTokenFinder(model.added_tokens, self._splitter)
         only_special = [token for token in model.added_tokens if token.special]
         # One automaton is enough if all added tokens are special.
         is_same = len(only_special) == len(model.added_tokens)
-        self._special = self._added if is_same else AddedTokenFinder(only_special, model.pre_tokenizer)
+        self._special = self._added if is_same else AddedTokenFinder(only_special, self._splitter)
 
     def encode(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
         """Returns the ids of an array of strings, and where each text's ids start (one more number than texts).
 
         Raises:
-            ValueError: a text has a character that is not a base symbol, and there is no `unk` token.
+            ValueError: a text cannot be encoded; `Tokenizer.encode` says which.
         """
-        ids, starts = self._encode_with_unknown(texts, special)
-        return self._replace_unknown(ids), starts
-
-    def encode_words(self, words: pa.Array) -> tuple[Int32s, Int64s]:
-        """Returns the ids of words, none of them empty, and where each word's ids start (one more number than words).
-
-        The words are taken as they are: not normalized, not split, not searched for added tokens.
-        """
-        data, offsets = flatten_bytes(words)
-        one_word_each = WordEnds(offsets[1:], np.arange(offsets.size), 1)
-        ids, starts = self._words.encode(data, offsets, one_word_each)
-        return self._replace_unknown(ids), starts
-
-    def encode_bytes(self, data: bytes, special: SpecialInText) -> Int32s:
-        """Returns the ids of any bytes: each run of bytes that are not UTF-8 is one word, and the rest are texts.
-
-        Raises:
-            ValueError: the tokenizer is of kind `char`.
-        """
-        if self._model.alphabet.kind != "byte":
-            raise ValueError("only kind byte encodes bytes, and this tokenizer is of kind char; decode to text first")
-        # Texts and runs take turns, starting and ending with a text, which may be empty.
-        parts = _NOT_UTF8.split(data.decode(errors="surrogateescape"))
-        runs = [run.encode(errors="surrogateescape") for run in parts[1::2]]
-        text_ids, text_starts = self.encode(pa.array(parts[::2], pa.large_string()), special)
-        run_ids, run_starts = self.encode_words(pa.array(runs, pa.large_binary()))
-        ids = [text_ids[: text_starts[1]]]
-        for run in range(len(runs)):
-            ids.append(run_ids[run_starts[run] : run_starts[run + 1]])
-            ids.append(text_ids[text_starts[run + 1] : text_starts[run + 2]])
-        return np.concatenate(ids)
-
-    def encode_with_dropout(self, text: str, special: SpecialInText, dropout: float, seed: int) -> Int32s:
-        """Returns the ids of a text with merges left out at random, see `bpe_core.encoding.dropout`.
-
-        Raises:
-            ValueError: `dropout` is not a probability below 1, or as for `encode`.
-        """
-        parts = [np.empty(0, np.int32)]
-        for number, piece in enumerate(self._split(text, special)):
-            if piece.token is not None:
-                parts.append(np.array([piece.token.id], np.int32))
-                continue
-            data, offsets = flatten_bytes(pa.array([piece.text], pa.large_string()))
-            word_ends = self._model.pre_tokenizer.split_batch(data, offsets)
-            parts.append(self._dropout.encode(data, word_ends, dropout, seed ^ (number << 40)))
-        return self._replace_unknown(np.concatenate(parts))
-
-    def encode_with_offsets(self, text: str, special: SpecialInText) -> Encoded:
-        """Returns the ids of a text and where each token ends, see `Tokenizer.encode_with_offsets`."""
-        pieces = self._split(text, special)
-        ids, _ = self._encode_with_unknown(pa.array([repair_surrogates(text)], pa.large_string()), special)
-        # A piece's text may start with white space that belongs to the piece before.
-        normalized = "".join(piece.text[len(piece.text) - (piece.end - piece.start) :] for piece in pieces).encode()
-        is_first_byte = (np.frombuffer(normalized, np.uint8) & 0xC0) != 0x80
-        first_bytes = np.append(np.flatnonzero(is_first_byte), len(normalized)).tolist()  # By character.
-        tokens = map(self._spell, ids.tolist())
-        starts: list[int] = []
-        for piece in pieces:
-            start, end = first_bytes[piece.start], first_bytes[piece.end]
-            if piece.token is not None:
-                next(tokens)
-                starts.append(start)
-            else:
-                shift = end - len(piece.text.encode())
-                starts += [max(start, shift + at) for at in self._find_token_starts(piece.text, tokens)]
-        ends = [*starts[1:], len(normalized)] if starts else []
-        characters = np.concatenate([[0], np.cumsum(is_first_byte)])  # Characters that start before each byte.
-        return Encoded(self._replace_unknown(ids).tolist(), ends, characters[ends].tolist())
-
-    def tokenize(self, text: str) -> list[bytes]:
-        """Returns the bytes of each token of a text; a character that is not a base symbol is a token of its own."""
-        ids, _ = self._encode_with_unknown(pa.array([repair_surrogates(text)], pa.large_string()), "plain")
-        return [self._spell(id_) for id_ in ids.tolist()]
-
-    def count_special(self, texts: pa.Array) -> Counter[str]:
-        """Returns how often texts spell each special token."""
-        return self._special.count(texts)
-
-    @cached_property
-    def _dropout(self) -> DropoutEncoder:
-        return DropoutEncoder(self._model.alphabet, self.base_ids, self._model.merges, self._model.ranked_by)
-
-    def _split(self, text: str, special: SpecialInText) -> list[Piece]:
-        """Splits a text at its added tokens."""
-        text = repair_surrogates(text)
-        self._check_special(pa.array([text], pa.large_string()), special)
-        return self._added.split(text, passes_special=special != "allow")
-
-    def _find_token_starts(self, text: str, tokens: Iterator[bytes]) -> list[int]:
-        """Takes the tokens of a normalized text off `tokens`; returns where each one starts in the text, in bytes."""
-        data, offsets = flatten_bytes(pa.array([text], pa.large_string()))
-        if self._model.pre_tokenizer.keep_gaps:
-            spans = [(0, data.size)]  # The words follow each other without gaps.
-        else:
-            word_ends = self._model.pre_tokenizer.split_batch(data, offsets).ends.tolist()
-            spans = list(zip(word_ends[::2], word_ends[1::2], strict=True))
-        is_char = self._model.alphabet.kind == "char"
-        is_apart = is_char and self._model.alphabet.placement == "apart"
-        starts: list[int] = []
-        for at, word_end in spans:
-            ends_word = True
-            # A marker that is a symbol of its own ends the word: its token may have no bytes of the text.
-            while at < word_end or (is_apart and not ends_word):
-                token = next(tokens)
-                starts.append(at)
-                ends_word = is_char and token.endswith(MARKER)
-                at += len(token.removesuffix(MARKER) if ends_word else token)
-        return starts
-
-    def _spell(self, id_: int) -> bytes:
-        """Returns the bytes of an id, or of the unknown character that it stands for."""
-        return self._model.tokens[id_] if id_ > UNKNOWN else chr(UNKNOWN - id_).encode()
-
-    def _encode_with_unknown(self, texts: pa.Array, special: SpecialInText) -> tuple[Int32s, Int64s]:
-        """Returns the ids of texts and where each text's ids start; an unknown character is `UNKNOWN - code point`."""
         self._check_special(texts, special)
         split = self._added.split_batch(texts, passes_special=special != "allow")
-        ids, starts = self._encode_normalized(split.between)
+        ids, starts = self._encode_pieces(split.between, _find_first_pieces(split))
         if not split.has_tokens:
             return ids, starts[split.first_piece]
         is_text = split.tokens < 0
@@ -198,9 +55,29 @@ class TextEncoder:
         token_ids = self._added.ids[split.tokens[~is_text]]
         return insert_items(ids, token_ids, ends[:-1][~is_text]), ends[split.first_piece]
 
-    def _encode_normalized(self, texts: pa.Array) -> tuple[Int32s, Int64s]:
-        data, offsets = flatten_bytes(texts)
-        return self._words.encode(data, offsets, self._model.pre_tokenizer.split_batch(data, offsets))
+    def encode_words(self, words: pa.Array) -> tuple[Int32s, Int64s]:
+        """Returns the ids of words, none of them empty, and where each word's ids start (one more number than words).
+
+        The words are taken as they are: not normalized, not split, not searched for added tokens.
+        """
+        data, offsets = flatten_bytes(words)
+        one_word_each = WordEnds(offsets[1:], np.arange(offsets.size), 1)
+        return self._words.encode(data, offsets, one_word_each)
+
+    def count_special(self, texts: pa.Array) -> Counter[str]:
+        """Returns how often texts spell each special token."""
+        return self._special.count(texts)
+
+    def _split(self, text: str, special: SpecialInText) -> list[Piece]:
+        """Splits a text at its added tokens."""
+        text = repair_surrogates(text)
+        self._check_special(pa.array([text], pa.large_string()), special)
+        return self._added.split(text, passes_special=special != "allow")
+
+    def _encode_pieces(self, pieces: pa.Array, is_first: Booleans) -> tuple[Int32s, Int64s]:
+        """Returns the ids of normalized pieces of text, and where each piece's ids start."""
+        data, offsets, word_ends = self._splitter.split_pieces(pieces, is_first)
+        return self._words.encode(data, offsets, word_ends)
 
     def _check_special(self, texts: pa.Array, special: SpecialInText) -> None:
         """Raises ValueError if `special` is not a `SpecialInText`, or is `refuse` and a text spells a special token."""
@@ -215,18 +92,9 @@ class TextEncoder:
                 "ordinary text, or with special='allow' to read it as the token"
             )
 
-    def _replace_unknown(self, ids: Int32s) -> Int32s:
-        """Returns the ids with unknown characters replaced by the `unk` token.
 
-        Raises:
-            ValueError: there is an unknown character and no `unk` token.
-        """
-        if self._model.alphabet.kind == "byte" or ids.size == 0 or ids.min() > UNKNOWN:
-            return ids
-        if self._unknown_id is None:
-            character = chr(UNKNOWN - int(ids[ids <= UNKNOWN][0]))
-            raise ValueError(
-                f"the character {character!r} (U+{ord(character):04X}) is not in the vocabulary, and there is no unk "
-                "token to replace it. Train with special_tokens: {unk: <unk>}, or with kind byte"
-            )
-        return np.where(ids <= UNKNOWN, np.int32(self._unknown_id), ids)
+def _find_first_pieces(split: SplitTexts) -> Booleans:
+    """Returns for each piece of ordinary text whether its text starts with it."""
+    starts_text = np.zeros(split.tokens.size + 1, bool)
+    starts_text[split.first_piece[:-1]] = True
+    return starts_text[:-1][split.tokens < 0]

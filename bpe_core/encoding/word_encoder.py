@@ -28,7 +28,7 @@ from bpe_core.encoding.word_cache import (
 )
 from bpe_core.encoding.word_rules import encode_long_word, finish_words, make_scratch, start_word
 from bpe_core.kernels import Int32s, Int64s, UInt8s, device_function, kernel, with_capacity
-from bpe_core.pretokenize.pre_tokenizer import WordEnds
+from bpe_core.pretokenize.text_splitter import WordEnds
 from bpe_core.word_table import (
     WordKeys,
     find_inline_word,

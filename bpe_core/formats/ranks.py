@@ -22,7 +22,7 @@ from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.kernels import Int32s, flatten_bytes
 from bpe_core.merging.alphabet import MARKER, Alphabet
-from bpe_core.pretokenize.pre_tokenizer import WordEnds
+from bpe_core.pretokenize.text_splitter import WordEnds
 
 
 def check_ranks_equal_merges(model: Model) -> None:

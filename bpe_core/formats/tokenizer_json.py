@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bpe_core.encoding.model import ROLES, Model, NotExpressibleError
+from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugging_face, to_hugging_face
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
@@ -16,16 +17,19 @@ SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 _KEY_OF_ROLE = {role: "additional_special_tokens" if role == "additional" else f"{role}_token" for role in ROLES}
 
 
-def make_files(model: Model) -> dict[str, dict[str, Any]]:
+def make_files(model: Model | PieceModel) -> dict[str, dict[str, Any]]:
     """Returns the JSON content of each file of a tokenizer, by file name.
 
     `tokenizer.json` is in Hugging Face's layout if that can hold the model exactly, else in our own.
     `tokenizer_config.json` is for `transformers.AutoTokenizer`. `special_tokens_map.json` maps roles to spellings.
     """
-    try:
-        content = to_hugging_face(model)
-    except NotExpressibleError as error:
-        content = to_own_layout(model, str(error))
+    if isinstance(model, PieceModel):
+        content = dict(model.content)
+    else:
+        try:
+            content = to_hugging_face(model)
+        except NotExpressibleError as error:
+            content = to_own_layout(model, str(error))
     roles = {_KEY_OF_ROLE[role]: spelling for role, spelling in model.special_roles.items()}
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -43,7 +47,7 @@ def format_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def read_tokenizer_json(content: Any) -> Model:
+def read_tokenizer_json(content: Any) -> Model | PieceModel:
     """Returns the model in a `tokenizer.json` of either layout.
 
     Raises:

@@ -6,18 +6,19 @@ Training and encoding use equal pre-tokenizers, so that training learns no token
 import logging
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 import regex
 
-from bpe_core.kernels import Int64s, UInt8s
+from bpe_core.kernels import Int64s, UInt8s, flatten_bytes
 from bpe_core.pretokenize.normalizer import Normalization, normalize_array, normalize_text
 from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
 from bpe_core.pretokenize.pattern_dialect import check_pattern
 from bpe_core.pretokenize.pinned_regex import PinnedPattern, pin_pattern
 from bpe_core.pretokenize.scanner import split_texts
+from bpe_core.pretokenize.text_splitter import Booleans, SplitBatch, WordEnds, split_one_text
 
 WHITESPACE = "whitespace"
 """The name of the pattern whose matches are runs of anything but white space."""
@@ -58,26 +59,6 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 _MAX_REGEX_SECONDS = 60
 
 _pattern_log = logging.getLogger(__name__)
-
-
-class WordEnds(NamedTuple):
-    """The bounds of the words in a batch of texts, as indexes in the texts' bytes.
-
-    The bounds of the words in text `t` are `ends[first_end[t] : first_end[t + 1]]`. For the texts `"a b"` and `"cd"`:
-
-        stride 1, words "a", " ", "b", "cd"    ends 1 2 3 5        first_end 0 3 4
-        stride 2, words "a", "b", "cd"         ends 0 1 2 3 3 5    first_end 0 4 6
-
-    Attributes:
-        ends: int64. With stride 1, the index at which each word ends; the next word starts there. With stride 2, where
-            each word starts and where it ends, in turn.
-        first_end: int64, one more than texts: the number of items of `ends` before each text.
-        stride: 1 if the words of a text join to that text, 2 if there may be gaps between them.
-    """
-
-    ends: Int64s
-    first_end: Int64s
-    stride: int
 
 
 @dataclass(frozen=True)
@@ -168,6 +149,11 @@ class PreTokenizer:
             return WordEnds(ends, first_end, stride)
         return self._split_batch_with_regex(data, offsets, stride)
 
+    def split_pieces(self, pieces: pa.Array, is_first: Booleans) -> SplitBatch:
+        """Splits pieces of text, which are already normalized; see `TextSplitter`."""
+        data, offsets = flatten_bytes(pieces)
+        return SplitBatch(data, offsets, self.split_batch(data, offsets))
+
     def _split_batch_with_regex(self, data: UInt8s, offsets: Int64s, stride: int) -> WordEnds:
         ends: list[int] = []
         first_end = [0]
@@ -191,11 +177,7 @@ class PreTokenizer:
         >>> PreTokenizer("gpt2").split("Hello world, it's 2025!")
         ['Hello', ' world', ',', ' it', "'s", ' 2025', '!']
         """
-        encoded = self.normalize(repair_surrogates(text)).encode()
-        word_ends = self.split_batch(np.frombuffer(encoded, np.uint8), np.array([0, len(encoded)]))
-        bounds = word_ends.ends.tolist()
-        starts, stops = ([0, *bounds], bounds) if word_ends.stride == 1 else (bounds[::2], bounds[1::2])
-        return [encoded[start:stop].decode() for start, stop in zip(starts, stops, strict=False)]
+        return split_one_text(self, self.normalize(repair_surrogates(text)))
 
     def split_with_regex(self, text: str) -> list[str]:
         """Returns the words of a normalized text as the `regex` package finds them.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bpe_core import Tokenizer
 from bpe_core.encoding.added_tokens import AddedToken, AddedTokenFinder
-from bpe_core.encoding.text_encoder import Encoded
+from bpe_core.encoding.bpe_encoder import Encoded
 from bpe_core.pretokenize.normalizer import Normalization
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, load_word_characters
