@@ -1,4 +1,4 @@
-"""Texts on which a tokenizer must give the ids of its reference library: nasty ones, and every code point in context."""
+"""Texts on which ids must equal those of a reference library: nasty ones, and every code point in context."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def make_long_word(size: int = 1_000_000) -> str:
 
 
 def iterate_code_point_texts(step: int = 1, contexts: Sequence[str] = CONTEXTS) -> Iterator[list[str]]:
-    """Yields the texts of every `step`-th code point in all contexts, in lists of about 10,000; surrogates are left out.
+    """Yields every `step`-th code point in all contexts, in lists of about 10,000 texts; surrogates are left out.
 
     Unassigned code points in the large unused planes are sampled, since one is treated as the next.
     """
