@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from bpe_core.encoding.added_tokens import SpecialInText
 from bpe_core.encoding.bpe_encoder import BpeEncoder, Encoded
+from bpe_core.encoding.library_model import LibraryEncoder, LibraryModel
 from bpe_core.encoding.model import (
     Model,
     SpecialIds,
@@ -66,12 +67,14 @@ class Tokenizer:
         added_tokens: all tokens that are found in texts by their spelling: the special tokens and others.
     """
 
-    def __init__(self, model: Model | PieceModel) -> None:
+    def __init__(self, model: tokenizer_json.AnyModel) -> None:
         """Makes the tokenizer of a model; most callers use a class method instead."""
         self._any_model = model
-        self._encoder: TextEncoder
+        self._encoder: TextEncoder | LibraryEncoder
         if isinstance(model, Model):
             self._encoder = BpeEncoder(model)
+        elif isinstance(model, LibraryModel):
+            self._encoder = LibraryEncoder(model)
         else:
             self._encoder = TextEncoder(model, WordEncoder(model.rules))
         self._tokens = list(model.tokens)
@@ -194,6 +197,7 @@ class Tokenizer:
         tokenizer_config: str | None = None,
         *,
         source: str = tokenizer_json.TOKENIZER_FILE,
+        engine: tokenizer_json.Engine = "auto",
     ) -> Self:
         """Returns the tokenizer in the text of a `tokenizer.json`.
 
@@ -204,6 +208,8 @@ class Tokenizer:
             tokenizer_config: the text of a `tokenizer_config.json`, for the version of Unicode, and for the roles if
                 `special_tokens_map` is not given.
             source: the name of the file in error messages.
+            engine: `native` for our compiled code; `hf` for Hugging Face's library, many times slower; `auto` for the
+                library only if our code does not support the file.
 
         Raises:
             ValueError: as for `load`.
@@ -213,7 +219,7 @@ class Tokenizer:
         [257]
         """
         try:
-            model = tokenizer_json.read_tokenizer_json(json.loads(text))
+            model = tokenizer_json.read_tokenizer_json(json.loads(text), engine)
             if tokenizer_config:
                 tokenizer_json.check_unicode_version(json.loads(tokenizer_config))
             given = special_tokens_map or tokenizer_config
@@ -539,6 +545,10 @@ class Tokenizer:
         """
         if isinstance(self._any_model, PieceModel):
             return self._any_model.decoder.decode([t.decode() for t in self._list_tokens(ids, skip_special_tokens)])
+        if isinstance(self._any_model, LibraryModel):
+            ids = list(ids)
+            self._list_tokens(ids, skip_special_tokens)  # Raises an error for an id that is not in the vocabulary.
+            return self._any_model.library.decode(ids, skip_special_tokens)
         return self.decode_bytes(ids, skip_special_tokens=skip_special_tokens).decode(errors=errors)
 
     def decode_bytes(self, ids: Iterable[int], *, skip_special_tokens: bool = False) -> bytes:
@@ -551,7 +561,7 @@ class Tokenizer:
         >>> Tokenizer.train(["hug pug hugs"], num_merges=2).decode_bytes([257, 195])
         b'hug\xc3'
         """
-        if isinstance(self._any_model, PieceModel):
+        if not isinstance(self._any_model, Model):
             return self.decode(ids, skip_special_tokens=skip_special_tokens).encode()
         tokens = self._list_tokens(ids, skip_special_tokens)
         if self.alphabet.kind == "byte":
@@ -600,7 +610,7 @@ class Tokenizer:
 
     @property
     def kind(self) -> str:
-        """The family: `byte` or `char` for byte-pair encoding, else a `PieceKind`."""
+        """The family: `byte` or `char` for byte-pair encoding, a `PieceKind`, or `library` (Hugging Face's)."""
         return self._any_model.kind
 
     @property
@@ -661,7 +671,7 @@ class Tokenizer:
         [b'h', b'hug', '<end>']
         """
         tokens = ((id_, self._token(id_)) for id_ in ids)
-        if isinstance(self._any_model, PieceModel):
+        if not isinstance(self._any_model, Model):
             return [token.decode() for _, token in tokens]
         return [token.decode() if id_ in self._special_ids else self.alphabet.spell(token) for id_, token in tokens]
 

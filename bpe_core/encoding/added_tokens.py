@@ -185,6 +185,24 @@ class AddedTokenFinder:
         text = int(np.searchsorted(found.first_piece, pieces[0], "right")) - 1
         return text, self.tokens[int(found.tokens[pieces[0]])]
 
+    def check_texts(self, texts: pa.Array, special: SpecialInText) -> None:
+        """Checks that no text spells one of the tokens, if `special` is `refuse`.
+
+        Raises:
+            ValueError: a text does, or `special` is not a `SpecialInText`.
+        """
+        if special not in get_args(SpecialInText):
+            raise ValueError(f"special is {special!r}; it is one of {', '.join(get_args(SpecialInText))}")
+        if special != "refuse":
+            return
+        found = self.find_first(texts)
+        if found is not None:
+            text, token = found
+            raise ValueError(
+                f"text {text} spells the special token {token.content!r}. Encode it with special='plain' to read it as "
+                "ordinary text, or with special='allow' to read it as the token"
+            )
+
     def _find(self, texts: pa.Array) -> SplitTexts:
         """Splits texts; does not normalize or copy the text between tokens if that is not searched."""
         if self._normalized.has_tokens:
@@ -468,13 +486,3 @@ def _copy_spans(data: UInt8s, starts: Int64s, offsets: Int64s, target: UInt8s) -
     """Copies `data[starts[i] : ...]` to `target[offsets[i] : offsets[i + 1]]`."""
     for span in range(starts.size):
         copy_items(data, starts[span], starts[span] + offsets[span + 1] - offsets[span], target, offsets[span])
-
-
-def check_special_in_text(choice: str) -> None:
-    """Checks that `choice` is a `SpecialInText`.
-
-    Raises:
-        ValueError: it is not.
-    """
-    if choice not in get_args(SpecialInText):
-        raise ValueError(f"special is {choice!r}; it is one of {', '.join(get_args(SpecialInText))}")

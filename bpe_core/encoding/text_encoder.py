@@ -10,7 +10,6 @@ from bpe_core.encoding.added_tokens import (
     Piece,
     SpecialInText,
     SplitTexts,
-    check_special_in_text,
     insert_items,
 )
 from bpe_core.encoding.tokenizer_model import TokenizerModel
@@ -43,7 +42,7 @@ class TextEncoder:
         Raises:
             ValueError: a text cannot be encoded; `Tokenizer.encode` says which.
         """
-        self._check_special(texts, special)
+        self._special.check_texts(texts, special)
         split = self._added.split_batch(texts, passes_special=special != "allow")
         ids, starts = self._encode_pieces(split.between, _find_first_pieces(split))
         if not split.has_tokens:
@@ -71,26 +70,13 @@ class TextEncoder:
     def _split(self, text: str, special: SpecialInText) -> list[Piece]:
         """Splits a text at its added tokens."""
         text = repair_surrogates(text)
-        self._check_special(pa.array([text], pa.large_string()), special)
+        self._special.check_texts(pa.array([text], pa.large_string()), special)
         return self._added.split(text, passes_special=special != "allow")
 
     def _encode_pieces(self, pieces: pa.Array, is_first: Booleans) -> tuple[Int32s, Int64s]:
         """Returns the ids of normalized pieces of text, and where each piece's ids start."""
         data, offsets, word_ends = self._splitter.split_pieces(pieces, is_first)
         return self._words.encode(data, offsets, word_ends)
-
-    def _check_special(self, texts: pa.Array, special: SpecialInText) -> None:
-        """Raises ValueError if `special` is not a `SpecialInText`, or is `refuse` and a text spells a special token."""
-        check_special_in_text(special)
-        if special != "refuse":
-            return
-        found = self._special.find_first(texts)
-        if found is not None:
-            row, token = found
-            raise ValueError(
-                f"text {row} spells the special token {token.content!r}. Encode it with special='plain' to read it as "
-                "ordinary text, or with special='allow' to read it as the token"
-            )
 
 
 def _find_first_pieces(split: SplitTexts) -> Booleans:

@@ -1,12 +1,15 @@
 """The files of a saved tokenizer: `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`."""
 
 import json
+import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
+from bpe_core.encoding.library_model import LibraryModel
 from bpe_core.encoding.model import ROLES, Model, NotExpressibleError
 from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugging_face, to_hugging_face
+from bpe_core.formats.library_json import read_for_library
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
 
@@ -14,16 +17,24 @@ TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE = "special_tokens_map.json"
 
+Engine = Literal["native", "hf", "auto"]
+"""What encodes: our compiled code, Hugging Face's library, or the library only for what our code does not support."""
+
+AnyModel = Model | PieceModel | LibraryModel
+"""The model of a tokenizer of any family."""
+
+_log = logging.getLogger(__name__)
+
 _KEY_OF_ROLE = {role: "additional_special_tokens" if role == "additional" else f"{role}_token" for role in ROLES}
 
 
-def make_files(model: Model | PieceModel) -> dict[str, dict[str, Any]]:
+def make_files(model: AnyModel) -> dict[str, dict[str, Any]]:
     """Returns the JSON content of each file of a tokenizer, by file name.
 
     `tokenizer.json` is in Hugging Face's layout if that can hold the model exactly, else in our own.
     `tokenizer_config.json` is for `transformers.AutoTokenizer`. `special_tokens_map.json` maps roles to spellings.
     """
-    if isinstance(model, PieceModel):
+    if not isinstance(model, Model):
         content = dict(model.content)
     else:
         try:
@@ -47,12 +58,19 @@ def format_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
 
 
-def read_tokenizer_json(content: Any) -> Model | PieceModel:
+def read_tokenizer_json(content: Any, engine: Engine = "native") -> AnyModel:
     """Returns the model in a `tokenizer.json` of either layout.
+
+    Args:
+        content: the JSON content.
+        engine: see `Engine`. With `auto`, a warning is logged if the library is used.
 
     Raises:
         ValueError: An entry is missing, contradicts another, or is not supported; the message names it.
+        ModuleNotFoundError: with engine `hf`, the library is not installed.
     """
+    if engine not in get_args(Engine):
+        raise ValueError(f"engine is {engine!r}; it is one of {', '.join(get_args(Engine))}")
     if not isinstance(content, dict) or "version" not in content:
         raise ValueError("this is not a tokenizer file: it has no version")
     if content["version"] == OWN_VERSION:
@@ -61,7 +79,30 @@ def read_tokenizer_json(content: Any) -> Model | PieceModel:
         raise ValueError(
             f"version {content['version']!r} is unknown; this build reads {HUGGING_FACE_VERSION} and {OWN_VERSION!r}"
         )
-    return read_hugging_face(content)
+    if engine == "hf":
+        return read_for_library(content)
+    try:
+        return read_hugging_face(content)
+    except ValueError as error:
+        if engine == "native":
+            raise
+        return _read_unsupported(content, error)
+
+
+def _read_unsupported(content: dict[str, Any], reason: ValueError) -> LibraryModel:
+    """Returns the model of a file that our code cannot read for a reason, if the library can; logs a warning."""
+    try:
+        model = read_for_library(content)
+    except ModuleNotFoundError:
+        raise ValueError(
+            f"{reason}. The library tokenizers may support it: install it (pip install tokenmill[hf])"
+        ) from reason
+    except ValueError:
+        raise reason from None
+    _log.warning(
+        "Hugging Face's library encodes texts, several times slower than compiled code would, because %s", reason
+    )
+    return model
 
 
 def check_unicode_version(tokenizer_config: Any) -> None:

@@ -1,12 +1,14 @@
 """Compares a tokenizer's ids with those of another library, document by document."""
 
 import base64
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from bpe_core import Tokenizer
+from bpe_core.encoding.library_model import LibraryTokenizer
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.formats.hugging_face_layout import to_hugging_face
 from bpe_core.formats.lines import split_lines
@@ -129,18 +131,14 @@ _Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 def _load_hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
-    import tokenizers  # Imported here, because tokenmill does not need it otherwise.
-
     if reference is None:
         to_hugging_face(tokenizer.model)  # Raises an error if tokenizer.json has our own layout.
     text = files.read_text(reference) if reference else tokenizer.files()[TOKENIZER_FILE]
     try:
-        peer = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # The library raises plain exceptions.
-        name = reference or TOKENIZER_FILE
-        raise ValueError(f"{name} cannot be read by the library tokenizers: {error}") from error
-    peer.encode_special_tokens = True
-    return lambda texts: [e.ids for e in peer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        library = LibraryTokenizer(json.loads(text))
+    except ValueError as error:
+        raise ValueError(f"{reference or TOKENIZER_FILE}: {error}") from error
+    return lambda texts: [list(ids) for ids in library.encode(texts, plain=True)]
 
 
 def _load_tiktoken(tokenizer: Tokenizer) -> _Encode:

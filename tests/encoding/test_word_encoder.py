@@ -90,7 +90,7 @@ def test_ids_stay_the_same_after_the_word_cache_was_full() -> None:
     batches = [pa.array([part.tobytes().decode()]) for part in np.split(letters, 8)]
     for batch in batches:
         tokenizer.encode_batch(batch)
-    (memory,) = tokenizer._encoder._words._free_memories
+    (memory,) = tokenizer._bpe_encoder._words._free_memories
     assert memory.cache.words.sizes[0] < 2_200_000  # It met 2.4 million distinct words, so it was replaced on the way.
     fresh = Tokenizer.from_json(tokenizer.files()["tokenizer.json"])
     for batch in (batches[0], batches[-1]):
