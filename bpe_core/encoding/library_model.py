@@ -77,6 +77,11 @@ class LibraryTokenizer:
         """Returns the text of ids."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens))
 
+    @property
+    def normalizer_entry(self) -> Any:
+        """The entry `normalizer` of the file."""
+        return self._content.get("normalizer")
+
     def normalize(self, text: str) -> str:
         """Returns the normalized text, or the text itself if the library's version does not show its normalizer."""
         normalizer = getattr(self._tokenizer, "normalizer", None)
@@ -97,6 +102,11 @@ class LibrarySplitter:
     """The normalizer of a tokenizer of the library, which splits texts itself."""
 
     library: LibraryTokenizer
+
+    @property
+    def normalizer_key(self) -> list[Any]:
+        """The entry of the file."""
+        return ["library", self.library.normalizer_entry]
 
     def normalize(self, text: str) -> str:
         """Returns the text as the library normalizes it."""

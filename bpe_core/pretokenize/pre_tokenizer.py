@@ -112,6 +112,11 @@ class PreTokenizer:
         """The compiled pattern, or None if it is outside the subset that can be compiled."""
         return _compile_tables(self.expressions)
 
+    @property
+    def normalizer_key(self) -> list[str | bool]:
+        """The settings of the normalizer."""
+        return [self.unicode, self.lowercase]
+
     def normalize(self, text: str) -> str:
         """Returns the text normalized and then lower-cased, as far as `unicode` and `lowercase` ask for it.
 

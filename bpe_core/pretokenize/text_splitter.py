@@ -62,6 +62,10 @@ class TextSplitter(Protocol):
     further added tokens in that, and splits what is left, the *pieces* of the text, into words (`split_pieces`).
     """
 
+    @property
+    def normalizer_key(self) -> Any:
+        """A JSON value that is equal only for splitters that normalize all texts alike."""
+
     def normalize(self, text: str) -> str:
         """Returns the normalized text."""
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
+from bpe_core.pretokenize.text_splitter import TextSplitter
 from pipelines.reading.documents import DocumentBatch, read_task
 from pipelines.reading.tasks import Task
 from pipelines.running.runners import run_pipeline
@@ -78,7 +78,7 @@ def find_duplicates(
     tasks: Mapping[str, Task],
     fingerprints: Mapping[str, str],
     corpus: Corpus,
-    pre_tokenizer: PreTokenizer,
+    splitter: TextSplitter,
     folder: str,
     run: Run,
     *,
@@ -94,7 +94,7 @@ def find_duplicates(
         fingerprints: source file -> its fingerprint, for all files of the tasks. Of equal documents, the one in the
             first of these files stays.
         corpus: says how the files are read.
-        pre_tokenizer: normalizes the texts before they are compared.
+        splitter: normalizes the texts before they are compared.
         folder: holds the hashes and the duplicates.
         run: says how the pipeline runs.
         carry: columns that the job carries along. A row without them is a bad row, here as in the job.
@@ -106,7 +106,7 @@ def find_duplicates(
     ranks = {path: rank for rank, path in enumerate(fingerprints)}
     hash_files = {
         name: HashFile(
-            f"{name}-{_fingerprint_hashes(task, fingerprints, corpus, pre_tokenizer, carry)}.hashes",
+            f"{name}-{_fingerprint_hashes(task, fingerprints, corpus, splitter, carry)}.hashes",
             tuple(ranks[file_slice.path] for file_slice in task),
         )
         for name, task in tasks.items()
@@ -124,7 +124,7 @@ def find_duplicates(
             pipeline
             | "Tasks" >> beam.Create(todo)
             | "Spread" >> beam.Reshuffle()
-            | "HashTasks" >> HashTasks(corpus, pre_tokenizer, folder, tuple(carry))
+            | "HashTasks" >> HashTasks(corpus, splitter, folder, tuple(carry))
             | "WaitForAllHashes" >> beam.combiners.Count.Globally()
             | "ListParts" >> beam.FlatMap(lambda _, num_parts: range(num_parts), num_parts)
             | "SpreadParts" >> beam.Reshuffle()
@@ -150,13 +150,13 @@ def delete_hashes(folder: str) -> None:
 
 
 def _fingerprint_hashes(
-    task: Task, fingerprints: Mapping[str, str], corpus: Corpus, pre_tokenizer: PreTokenizer, carry: Sequence[str]
+    task: Task, fingerprints: Mapping[str, str], corpus: Corpus, splitter: TextSplitter, carry: Sequence[str]
 ) -> str:
     """Returns a fingerprint of everything that a task's hashes depend on."""
     content = [
         [[asdict(file_slice), fingerprints[file_slice.path]] for file_slice in task],
         corpus.model_dump(mode="json", exclude={"files", "deduplicate", "weights", "weight_seed"}),
-        [pre_tokenizer.unicode, pre_tokenizer.lowercase],
+        splitter.normalizer_key,
         list(carry),
     ]
     return fingerprint_json(content)[:32]
@@ -171,24 +171,24 @@ class HashTasks(beam.PTransform):
     """
 
     corpus: Corpus
-    pre_tokenizer: PreTokenizer
+    splitter: TextSplitter
     folder: str
     carry: tuple[str, ...]
 
     def expand(self, tasks: beam.PCollection[tuple[str, Task]]) -> beam.PCollection[str]:
         """Adds the step."""
-        hash_tasks = beam.Map(_hash_task, self.corpus, self.pre_tokenizer, self.folder, self.carry)
+        hash_tasks = beam.Map(_hash_task, self.corpus, self.splitter, self.folder, self.carry)
         return tasks | hash_tasks.with_output_types(str)
 
 
 def _hash_task(
-    named_task: tuple[str, Task], corpus: Corpus, pre_tokenizer: PreTokenizer, folder: str, carry: Sequence[str]
+    named_task: tuple[str, Task], corpus: Corpus, splitter: TextSplitter, folder: str, carry: Sequence[str]
 ) -> str:
     name, task = named_task
     slice_indices = {file_slice.path: index for index, file_slice in enumerate(task)}
     hashed = [np.empty(0, _HASHED_ROW)]
     for batch in read_task(task, corpus, Counter(), carry):
-        hashes, has_text = _hash_texts(pre_tokenizer.normalize_batch(batch.texts))
+        hashes, has_text = _hash_texts(splitter.normalize_batch(batch.texts))
         found = np.empty(int(has_text.sum()), _HASHED_ROW)
         found["high"], found["low"] = hashes[has_text].T
         found["file_slice"], found["row"] = slice_indices[batch.path], batch.rows[has_text]

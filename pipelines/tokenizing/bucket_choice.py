@@ -42,7 +42,7 @@ def choose_buckets(job: TokenizingJob, sources: Sequence[SourceFile], beam_args:
             {name_task(task): task for task in tasks},
             {source.path: source.fingerprint for source in sources},
             job.corpus,
-            read_job_tokenizer(settings).pre_tokenizer,
+            read_job_tokenizer(settings).splitter,
             folder,
             job.run,
             carry=settings.carry,

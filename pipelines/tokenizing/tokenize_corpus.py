@@ -185,7 +185,7 @@ def _find_corpus_duplicates(
             {name: plan.task(name) for name in sorted(plan.keys)},
             {path: source["fingerprint"] for path, source in plan.content["inputs"].items()},
             job.corpus,
-            tokenizer.pre_tokenizer,
+            tokenizer.splitter,
             files.join(job.output, DUPLICATES_FOLDER),
             job.run,
             carry=job.shards.carry,
