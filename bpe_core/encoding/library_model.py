@@ -103,9 +103,8 @@ class LibrarySplitter:
 
     library: LibraryTokenizer
 
-    @property
-    def normalizer_key(self) -> list[Any]:
-        """The entry of the file."""
+    def describe_normalizer(self) -> list[Any]:
+        """Returns the entry of the file."""
         return ["library", self.library.normalizer_entry]
 
     def normalize(self, text: str) -> str:

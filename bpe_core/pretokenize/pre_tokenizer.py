@@ -112,9 +112,8 @@ class PreTokenizer:
         """The compiled pattern, or None if it is outside the subset that can be compiled."""
         return _compile_tables(self.expressions)
 
-    @property
-    def normalizer_key(self) -> list[str | bool]:
-        """The settings of the normalizer."""
+    def describe_normalizer(self) -> list[str | bool]:
+        """Returns the settings of the normalizer."""
         return [self.unicode, self.lowercase]
 
     def normalize(self, text: str) -> str:

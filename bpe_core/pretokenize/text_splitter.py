@@ -1,6 +1,6 @@
 """The interface of everything that normalizes texts and splits them into words, whatever the family of tokenizers."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,7 @@ class SplitBatch(NamedTuple):
         return words
 
 
+@runtime_checkable  # Beam checks the arguments of its steps.
 class TextSplitter(Protocol):
     """Normalizes texts and splits them into words.
 
@@ -62,9 +63,8 @@ class TextSplitter(Protocol):
     further added tokens in that, and splits what is left, the *pieces* of the text, into words (`split_pieces`).
     """
 
-    @property
-    def normalizer_key(self) -> Any:
-        """A JSON value that is equal only for splitters that normalize all texts alike."""
+    def describe_normalizer(self) -> Any:
+        """Returns a JSON value that is equal only for splitters that normalize all texts alike."""
 
     def normalize(self, text: str) -> str:
         """Returns the normalized text."""

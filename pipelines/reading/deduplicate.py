@@ -156,7 +156,7 @@ def _fingerprint_hashes(
     content = [
         [[asdict(file_slice), fingerprints[file_slice.path]] for file_slice in task],
         corpus.model_dump(mode="json", exclude={"files", "deduplicate", "weights", "weight_seed"}),
-        splitter.normalizer_key,
+        splitter.describe_normalizer(),
         list(carry),
     ]
     return fingerprint_json(content)[:32]
