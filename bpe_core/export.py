@@ -1,5 +1,6 @@
 """Writes a tokenizer in the files of other tools; what was written is read back and compared before it is kept."""
 
+import json
 import logging
 import os
 from collections.abc import Callable
@@ -47,9 +48,10 @@ def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], forma
     """
     check_choice("format", format, ExportFormat)
     contents, read_back = _EXPORTS[format](tokenizer)
-    _refuse_difference(tokenizer, read_back(), has_ids=format != "subword-nmt")
-    unicode = tokenizer.pre_tokenizer.unicode
-    if format == "tiktoken" and unicode != "none":
+    if tokenizer.has_merges:
+        _refuse_difference(tokenizer, read_back(), has_ids=format != "subword-nmt")
+    unicode = tokenizer.pre_tokenizer.unicode if format == "tiktoken" else "none"
+    if unicode != "none":
         _export_log.warning(
             "a .tiktoken file cannot say that this tokenizer normalizes text to %s. Read the file with that setting "
             "(--unicode %s, shards.unicode, or Tokenizer.from_tiktoken(..., unicode=%r)); other tools must normalize "
@@ -69,9 +71,12 @@ def export_tokenizer(tokenizer: Tokenizer, folder: str | os.PathLike[str], forma
 
 
 def _export_hugging_face(tokenizer: Tokenizer) -> _Export:
-    merged = Tokenizer(rank_by_merges(tokenizer.model))
-    hugging_face_layout.to_hugging_face(merged.model)  # Raises if `files` would use our own layout.
-    files = merged.files()
+    if tokenizer.has_merges:
+        tokenizer = Tokenizer(rank_by_merges(tokenizer.model))
+        hugging_face_layout.to_hugging_face(tokenizer.model)  # Raises if `files` would use our own layout.
+    files = tokenizer.files()
+    if json.loads(files[tokenizer_json.TOKENIZER_FILE])["version"] != hugging_face_layout.HUGGING_FACE_VERSION:
+        raise NotExpressibleError(f"the library has no layout for this tokenizer of kind {tokenizer.kind}")
     return files, lambda: Tokenizer.from_json(
         files[tokenizer_json.TOKENIZER_FILE], files[tokenizer_json.SPECIAL_TOKENS_FILE]
     )

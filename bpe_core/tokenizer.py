@@ -614,6 +614,11 @@ class Tokenizer:
         return self._any_model.kind
 
     @property
+    def has_merges(self) -> bool:
+        """Whether it is a byte-pair encoding with a list of merges, of kind `byte` or `char`."""
+        return isinstance(self._any_model, Model)
+
+    @property
     def splitter(self) -> TextSplitter:
         """How text is normalized and split into words, for a tokenizer of any family."""
         return self._any_model.pre_tokenizer

@@ -128,7 +128,7 @@ def run_inspect(args: argparse.Namespace) -> None:
 
 
 def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
-    words = tokenizer.pre_tokenizer.split(text)
+    words = tokenizer.splitter.split(text) if tokenizer.kind != "library" else None
     tokens = tokenizer.tokenize(text)
     ids = tokenizer.encode(text)
     shown = Text()
@@ -139,11 +139,10 @@ def _show_split(console: Console, tokenizer: Tokenizer, text: str) -> None:
     console.print(shown)
     console.print(" ".join(map(str, ids)), style="dim")
     num_spaces = sum(character.isspace() for character in text)
-    counts = {
-        "characters": f"{len(text)} ({len(text) - num_spaces} without spaces)",
-        "words": f"{len(words)} ({len(set(words))} different)",
-        "tokens": f"{len(ids)} ({len(set(ids))} different)",
-    }
+    counts = {"characters": f"{len(text)} ({len(text) - num_spaces} without spaces)"}
+    if words is not None:  # The library does not return words.
+        counts["words"] = f"{len(words)} ({len(set(words))} different)"
+    counts["tokens"] = f"{len(ids)} ({len(set(ids))} different)"
     console.print("   ".join(f"{name} {count}" for name, count in counts.items()))
 
 

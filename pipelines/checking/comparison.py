@@ -10,7 +10,7 @@ from typing import Literal
 from bpe_core import Tokenizer
 from bpe_core.encoding.library_model import LibraryTokenizer
 from bpe_core.encoding.model import NotExpressibleError
-from bpe_core.formats.hugging_face_layout import to_hugging_face
+from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, to_hugging_face
 from bpe_core.formats.lines import split_lines
 from bpe_core.formats.tiktoken import write_tiktoken
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
@@ -63,12 +63,16 @@ class Difference:
             [
                 f"{self.path}, row {self.row}: the first difference is at id {same}, about character {before}",
                 f"  text         {near!r}",
-                f"  words        {tokenizer.pre_tokenizer.split(near)}",
+                f"  words        {_describe_words(tokenizer, near)}",
                 f"  ours         {self.ours[shown]} {tokenizer.tokens(self.ours[shown])}",
                 f"  theirs       {self.theirs[shown]}",
                 f"  code points  {' '.join(f'U+{ord(character):04X}' for character in after)}",
             ]
         )
+
+
+def _describe_words(tokenizer: Tokenizer, text: str) -> str:
+    return str(tokenizer.splitter.split(text)) if tokenizer.kind != "library" else "(the library does not return them)"
 
 
 @dataclass(frozen=True)
@@ -130,14 +134,27 @@ def compare_ids(tokenizer: Tokenizer, library: Library, corpus: Corpus, referenc
 _Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
-def _load_hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
-    if reference is None:
+def load_library(tokenizer: Tokenizer, reference: str | None = None) -> LibraryTokenizer:
+    """Returns Hugging Face's tokenizer of the file `reference`, or of the tokenizer's own `tokenizer.json`.
+
+    Raises:
+        NotExpressibleError: the library cannot represent this tokenizer.
+        ModuleNotFoundError: the library is not installed.
+    """
+    if reference is None and tokenizer.has_merges:
         to_hugging_face(tokenizer.model)  # Raises an error if tokenizer.json has our own layout.
     text = files.read_text(reference) if reference else tokenizer.files()[TOKENIZER_FILE]
+    content = json.loads(text)
+    if not reference and content["version"] != HUGGING_FACE_VERSION:
+        raise NotExpressibleError(f"the library has no layout for a tokenizer of kind {tokenizer.kind} from this file")
     try:
-        library = LibraryTokenizer(json.loads(text))
+        return LibraryTokenizer(content)
     except ValueError as error:
         raise ValueError(f"{reference or TOKENIZER_FILE}: {error}") from error
+
+
+def _load_hugging_face(tokenizer: Tokenizer, reference: str | None) -> _Encode:
+    library = load_library(tokenizer, reference)
     return lambda texts: [list(ids) for ids in library.encode(texts, plain=True)]
 
 

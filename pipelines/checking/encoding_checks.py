@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from bpe_core import PreTokenizer, Tokenizer
+from bpe_core.encoding.library_model import LibraryTokenizer
 from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.export import export_tokenizer
-from bpe_core.formats.hugging_face_layout import to_hugging_face
-from bpe_core.formats.ranks import rank_by_merges
 from bpe_core.formats.tokenizer_json import TOKENIZER_FILE
 from bpe_core.kernels import flatten_bytes
 from bpe_core.measuring.audit import find_unreachable
@@ -20,7 +19,7 @@ from bpe_core.measuring.evaluation import count_word_tokens
 from bpe_core.measuring.token_display import escape_token
 from bpe_core.merging.alphabet import MARKER, word_counts_to_arrays
 from pipelines.checking.check import CheckResult
-from pipelines.checking.comparison import compare_ids, count_common_prefix
+from pipelines.checking.comparison import compare_ids, count_common_prefix, load_library
 from pipelines.errors import CheckSkippedError
 from pipelines.reading.documents import read_corpus
 from pipelines.running.remarks import list_remarks
@@ -144,18 +143,39 @@ def check_wholeness(tokenizer: Tokenizer, words: Sequence[str], *, whole: bool) 
     return CheckResult(not wrong, "; ".join([summary, *shown]), {"words": len(words), "wrong": len(wrong)})
 
 
+def check_decoding(tokenizer: Tokenizer, corpus: Corpus) -> CheckResult:
+    """Checks that each document's ids decode to the text that Hugging Face's library decodes them to."""
+    library = _load_library_or_skip(tokenizer)
+    values: dict[str, float] = {"documents": 0, "different": 0}
+    first = ""
+    counts: Counter[str] = Counter()
+    for batch in read_corpus(corpus, counts):
+        for row, ids in zip(batch.rows.tolist(), tokenizer.encode_batch(batch.texts).to_pylist(), strict=True):
+            values["documents"] += 1
+            ours, theirs = tokenizer.decode(ids), library.decode(ids, skip_special_tokens=False)
+            if ours != theirs:
+                values["different"] += 1
+                difference = _describe_difference(theirs.encode(), ours.encode())
+                first = first or f"; the first is {batch.path}, row {row}: {difference}"
+    summary = f"{values['documents']:,} documents, {values['different']:,} decode differently"
+    return CheckResult(not first, "; ".join([summary, *list_remarks(counts)]) + first, values)
+
+
+def _load_library_or_skip(tokenizer: Tokenizer) -> LibraryTokenizer:
+    try:
+        return load_library(tokenizer)
+    except (NotExpressibleError, ModuleNotFoundError) as error:
+        raise CheckSkippedError(str(error)) from error
+
+
 def check_hugging_face(tokenizer: Tokenizer, corpus: Corpus) -> CheckResult:
     """Checks that Hugging Face's library gives each document the same ids with the exported `tokenizer.json`."""
     try:
-        to_hugging_face(rank_by_merges(tokenizer.model))
-    except NotExpressibleError as error:
-        raise CheckSkippedError(str(error)) from error
-    with tempfile.TemporaryDirectory() as folder:
-        export_tokenizer(tokenizer, folder, "hugging-face")
-        try:
+        with tempfile.TemporaryDirectory() as folder:
+            export_tokenizer(tokenizer, folder, "hugging-face")
             found = compare_ids(tokenizer, "hf", corpus, files.join(folder, TOKENIZER_FILE))
-        except ModuleNotFoundError as error:
-            raise CheckSkippedError(f"{error}; install it to compare: pip install tokenizers") from error
+    except (NotExpressibleError, ModuleNotFoundError) as error:
+        raise CheckSkippedError(str(error)) from error
     summary = found.line
     if found.first is not None:
         summary += "; " + found.first.describe(tokenizer).partition("\n")[0]

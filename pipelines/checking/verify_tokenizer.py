@@ -4,8 +4,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 
+from bpe_core import Tokenizer
 from pipelines.checking.check import Check, run_check
 from pipelines.checking.encoding_checks import (
+    check_decoding,
     check_hugging_face,
     check_prefixes,
     check_reachable,
@@ -46,9 +48,12 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
     shards = None if project.train else TokenizingJob.of(project).shards
     path = project.train.output if project.train else TokenizingJob.of(project).shards.tokenizer or ""
     try:
-        tokenizer = read_job_tokenizer(shards) if shards else read_tokenizer(path)
+        tokenizer = read_job_tokenizer(shards) if shards else read_tokenizer(path, engine="native")
     except ValueError as error:
         yield Check("loads", "fail", str(error))
+        return
+    if not tokenizer.has_merges:
+        yield from _check_foreign(tokenizer, path, project)
         return
     yield Check(
         "loads",
@@ -79,6 +84,14 @@ def check_tokenizer(project: Project, positives: Sequence[str] = (), negatives: 
             "hugging face": lambda: check_hugging_face(tokenizer, corpus),
         }.items():
             yield run_check(name, check)
+
+
+def _check_foreign(tokenizer: Tokenizer, path: str, project: Project) -> Iterator[Check]:
+    """Yields the checks of a tokenizer without merges, which cannot have been trained here."""
+    summary = f"{path}: {tokenizer.vocab_size:,} ids, of kind {tokenizer.kind}"
+    yield Check("loads", "pass", summary, {"ids": tokenizer.vocab_size})
+    yield run_check("decoding", lambda: check_decoding(tokenizer, project.corpus))
+    yield run_check("hugging face", lambda: check_hugging_face(tokenizer, project.corpus))
 
 
 def _find_words(project: Project, name: str, known: Sequence[str]) -> Sequence[str]:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from weakref import WeakValueDictionary
 
-from bpe_core.formats.tokenizer_json import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE
+from bpe_core.formats.tokenizer_json import CONFIG_FILE, SPECIAL_TOKENS_FILE, TOKENIZER_FILE, Engine
 from bpe_core.pretokenize.normalizer import Normalization
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS
 from bpe_core.tokenizer import Tokenizer
 from pipelines.storage import files
 
-_in_use: WeakValueDictionary[tuple[str, str, str | None, str | None], Tokenizer] = WeakValueDictionary()
+_in_use: WeakValueDictionary[tuple[str, str, str | None, str | None, Engine], Tokenizer] = WeakValueDictionary()
 """The tokenizers that this process uses, by what they were read from. The local runner's worker may be the driver."""
 
 
@@ -18,6 +18,7 @@ def read_tokenizer(
     pattern: str | None = None,
     special_tokens: Mapping[str, Mapping[str, int]] | None = None,
     unicode: Normalization = "none",
+    engine: Engine = "auto",
 ) -> Tokenizer:
     """Returns the tokenizer in a folder, in a `tokenizer.json` with the files beside it, or in a `.tiktoken` file.
 
@@ -29,6 +30,7 @@ def read_tokenizer(
             contain it.
         special_tokens: role -> spelling -> id, for the same files.
         unicode: the Unicode normalization of the text, for the same files.
+        engine: what encodes; see `Engine`.
 
     Raises:
         FileNotFoundError: the tokenizer does not exist.
@@ -61,10 +63,10 @@ def read_tokenizer(
     beside = [files.join(files.split(file)[0], name) for name in (SPECIAL_TOKENS_FILE, CONFIG_FILE)]
     special_tokens_map, config = (files.read_text(path) if files.exists(path) else None for path in beside)
     content = files.read_text(file)
-    key = (file, content, special_tokens_map, config)
+    key = (file, content, special_tokens_map, config, engine)
     tokenizer = _in_use.get(key)
     if tokenizer is None:
-        tokenizer = Tokenizer.from_json(content, special_tokens_map, config, source=file)
+        tokenizer = Tokenizer.from_json(content, special_tokens_map, config, source=file, engine=engine)
         _in_use[key] = tokenizer
     return tokenizer
 

@@ -69,7 +69,7 @@ def run_training(job: TrainingJob, beam_args: Sequence[str] = ()) -> Tokenizer:
 def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Tokenizer:
     train = job.train
     sources = [] if train.from_counts else find_files(job.corpus, job.outputs)
-    start = read_tokenizer(train.start_from) if train.start_from else None
+    start = read_tokenizer(train.start_from, engine="native") if train.start_from else None
     pre_tokenizer = start.pre_tokenizer if start else job.tokenizer.pre_tokenizer
     identity = {
         "settings": describe_training_settings(job),
@@ -81,7 +81,7 @@ def _train(job: TrainingJob, beam_args: Sequence[str], lock: OutputLock) -> Toke
     finished = read_json(files.join(train.output, MANIFEST))
     if finished is not None:
         check_same_identity(train.output, finished, identity)
-        tokenizer = read_tokenizer(train.output)
+        tokenizer = read_tokenizer(train.output, engine="native")
         console.print(f"nothing to do: {train.output} is finished, and its corpus and settings are the same")
         _show_training(train.output, summarize_training(finished))
         return tokenizer

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from tokenizers_made_by_hand import make_tokenizer_with_merges
+from tokenizers_made_by_hand import make_tokenizer_with_merges, make_word_level_content
 
 from bpe_core import Tokenizer
 from pipelines import cli
@@ -427,5 +427,17 @@ def test_a_reference_that_is_not_a_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="pip install tokenizers, or tokenmill[dev]")
     (tmp_path / "tokenizer.json").write_text("{}")
     reference = str(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match=r"tokenizer\.json cannot be read by the library tokenizers: "):
+    with pytest.raises(ValueError, match=r"tokenizer\.json: the library tokenizers .* cannot read it: "):
         compare_ids(Tokenizer.train(["hug"], num_merges=1), "hf", Corpus(sample="known-answers"), reference)
+
+
+def test_a_tokenizer_without_merges_is_compared_with_the_library(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="pip install tokenmill[hf]")
+    content = make_word_level_content()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    given = {"corpus": {"sample": "known-answers"}, "shards": {"output": "out", "tokenizer": str(tmp_path)}}
+    checks = {check.name: check for check in check_tokenizer(Project.model_validate(given))}
+    assert {name: check.status for name, check in checks.items()} == dict.fromkeys(
+        ("loads", "decoding", "hugging face"), "pass"
+    )
+    assert "of kind library" in checks["loads"].summary

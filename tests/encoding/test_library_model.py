@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from exactness_texts import NASTY_TEXTS
+from tokenizers_made_by_hand import make_word_level_content
 
 from bpe_core import Tokenizer
 
@@ -20,31 +21,12 @@ tokenizers = pytest.importorskip("tokenizers", reason="the library itself: pip i
 ROOT = Path(__file__).parents[2]
 
 
-def make_content(**entries: Any) -> dict[str, Any]:
-    """Returns a WordLevel tokenizer, a family that is not compiled here, with some entries replaced."""
-    vocab = {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "hug": 3, "pug": 4, "s": 5, "!": 6}
-    special = [{"id": id_, "content": token, "special": True} for token, id_ in list(vocab.items())[:3]]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {
-        "version": "1.0",
-        "truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},
-        "padding": None,
-        "added_tokens": [{**one, **flags} for one in special],
-        "normalizer": {"type": "Lowercase"},
-        "pre_tokenizer": {"type": "Whitespace"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"},
-        **entries,
-    }
-
-
 def load(content: dict[str, Any]) -> Tokenizer:
     return Tokenizer.from_json(json.dumps(content), '{"unk_token": "[UNK]", "sep_token": "[SEP]"}', engine="hf")
 
 
 def test_ids_and_texts_are_the_library_s() -> None:
-    content = make_content()
+    content = make_word_level_content()
     tokenizer = load(content)
     library = tokenizers.Tokenizer.from_str(json.dumps({**content, "truncation": None}))
     library.encode_special_tokens = True
@@ -57,7 +39,7 @@ def test_ids_and_texts_are_the_library_s() -> None:
 
 
 def test_special_tokens_are_found_if_they_are_allowed() -> None:
-    tokenizer = load(make_content())
+    tokenizer = load(make_word_level_content())
     assert tokenizer.encode("hug[SEP]pug", special="allow") == [3, 2, 4]
     assert tokenizer.encode("hug[SEP]pug") == [3, 0, 0, 0, 4]
     assert tokenizer.count_special(pa.array(["hug[SEP]pug [SEP]", "[CLS]"])) == {"[SEP]": 2, "[CLS]": 1}
@@ -66,13 +48,13 @@ def test_special_tokens_are_found_if_they_are_allowed() -> None:
 
 
 def test_a_template_is_found_whatever_its_kind() -> None:
-    tokenizer = load(make_content())
+    tokenizer = load(make_word_level_content())
     assert tokenizer.encode("hug", add_special_tokens=True) == [1, 3, 2]
-    assert load(make_content(post_processor=None)).encode("hug", add_special_tokens=True) == [3]
+    assert load(make_word_level_content(post_processor=None)).encode("hug", add_special_tokens=True) == [3]
 
 
 def test_decoding_can_leave_special_tokens_out() -> None:
-    tokenizer = load(make_content())
+    tokenizer = load(make_word_level_content())
     assert tokenizer.decode([1, 3, 4, 2]) == "[CLS] hug pug [SEP]"
     assert tokenizer.decode([1, 3, 4, 2], skip_special_tokens=True) == "hug pug"
     with pytest.raises(ValueError, match="the id 7 is not in this vocabulary"):
@@ -80,20 +62,20 @@ def test_decoding_can_leave_special_tokens_out() -> None:
 
 
 def test_nulls_and_an_empty_batch() -> None:
-    tokenizer = load(make_content())
+    tokenizer = load(make_word_level_content())
     assert tokenizer.encode_batch(pa.array(["hug", None, ""])).to_pylist() == [[3], None, []]
     assert tokenizer.encode_batch(pa.array([], pa.string())).to_pylist() == []
 
 
 def test_it_pickles_and_its_files_load_again() -> None:
-    tokenizer = load(make_content())
+    tokenizer = load(make_word_level_content())
     for copy in (pickle.loads(pickle.dumps(tokenizer)), Tokenizer.from_json(tokenizer.files()["tokenizer.json"])):
         assert copy.encode("hug pug") == [3, 4]
     assert pickle.loads(pickle.dumps(tokenizer)).fingerprint == tokenizer.fingerprint
 
 
 def test_the_library_is_only_used_for_what_is_not_compiled(caplog: pytest.LogCaptureFixture) -> None:
-    text = json.dumps(make_content())
+    text = json.dumps(make_word_level_content())
     with pytest.raises(ValueError, match="WordLevel"):
         Tokenizer.from_json(text, engine="native")
     assert Tokenizer.from_json(text).kind == "library"
@@ -128,7 +110,10 @@ def test_version_1_of_the_library_gives_the_same() -> None:
     python = os.environ.get("TOKENMILL_OTHER_PYTHON")
     if python is None:
         pytest.skip("TOKENMILL_OTHER_PYTHON names no Python with tokenizers 1.0; .ci/run makes one")
-    files = [json.dumps(make_content()), Tokenizer.train(["hug pug"], num_merges=4).files()["tokenizer.json"]]
+    files = [
+        json.dumps(make_word_level_content()),
+        Tokenizer.train(["hug pug"], num_merges=4).files()["tokenizer.json"],
+    ]
     given = json.dumps([files, None, [*NASTY_TEXTS, "hug pugs HUG!", "hug[SEP]pug"]])
     mine, other = (
         json.loads(
@@ -144,7 +129,7 @@ def test_version_1_of_the_library_gives_the_same() -> None:
 
 
 def test_methods_for_merges_say_that_there_are_none() -> None:
-    tokenizer = load(make_content())
+    tokenizer = load(make_word_level_content())
     for use in (lambda: tokenizer.merges, lambda: tokenizer.encode_with_offsets("hug"), lambda: tokenizer.alphabet):
         with pytest.raises(ValueError, match="kind byte or char"):
             use()
@@ -155,12 +140,12 @@ def test_methods_for_merges_say_that_there_are_none() -> None:
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match=r"WordLevel.*pip install tokenmill\[hf\]"):
-        Tokenizer.from_json(json.dumps(make_content()))
+        Tokenizer.from_json(json.dumps(make_word_level_content()))
     with pytest.raises(ModuleNotFoundError, match=r"pip install tokenmill\[hf\]"):
-        Tokenizer.from_json(json.dumps(make_content()), engine="hf")
+        Tokenizer.from_json(json.dumps(make_word_level_content()), engine="hf")
 
 
 def test_a_file_that_the_library_refuses_too_keeps_the_first_reason() -> None:
-    content = make_content(pre_tokenizer={"type": "NoSuchStep"})
+    content = make_word_level_content(pre_tokenizer={"type": "NoSuchStep"})
     with pytest.raises(ValueError, match=r"tokenizer\.json: model\.type is 'WordLevel'"):
         Tokenizer.from_json(json.dumps(content))
