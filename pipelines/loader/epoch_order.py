@@ -283,7 +283,8 @@ def assign_ranges(num_rows: Mapping[int, int], batching: Batching, epoch: int = 
         needed = {row_range.bucket: num_streams * row_range.batch_rows for row_range in ranges[0]}
         raise ValueError(
             f"drop_last leaves no batch: the buckets have {dict(num_rows)} rows, and the {num_streams} streams of all "
-            f"ranks need {needed}; make batches smaller"
+            f"ranks need {needed}; make batches smaller, or use fewer ranks or streams. A saved state can only be "
+            "continued with fewer ranks or streams, because it holds for one size of batches"
         )
     starts = {bucket: _find_start(bucket, size, batching, epoch) for bucket, size in num_rows.items()}
     return [[replace(one, first=one.first + starts[one.bucket]) for one in of_stream] for of_stream in ranges]

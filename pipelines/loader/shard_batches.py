@@ -42,6 +42,8 @@ class ShardBatches:
     each row of the epoch that was not yet yielded once. For this, all ranks that saved must have yielded equally many
     batches (except those that have no more in this epoch), and all new ranks must load the same state. Without
     `drop_last`, ranks may end an epoch at different steps; then load the state of the rank that is furthest behind.
+    With `drop_last`, a state cannot be continued by so many ranks and streams that none gets a batch even in a whole
+    epoch: making the iterator then raises.
 
     Attributes:
         epoch: the epoch that the next batch belongs to, from 0.
