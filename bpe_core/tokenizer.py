@@ -76,7 +76,7 @@ class Tokenizer:
         elif isinstance(model, LibraryModel):
             self._encoder = LibraryEncoder(model)
         else:
-            self._encoder = TextEncoder(model, WordEncoder(model.rules))
+            self._encoder = TextEncoder(model, WordEncoder(model.rules, model.whole_words))
         self._tokens = list(model.tokens)
         self._special_ids = frozenset(model.special_tokens.values())
         self.special_roles = dict(model.special_roles)

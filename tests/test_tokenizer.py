@@ -533,7 +533,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (["version"], "2.0", "version '2.0' is unknown; this build reads 1.0 and 'tokenmill 1'"),
         (["version"], None, "version None is unknown"),
         (["model"], ..., "the entry 'model' is missing"),
-        (["model", "type"], "WordPiece", "model.type is 'WordPiece'; only BPE is supported"),
+        (["model", "type"], "Letters", "model.type is 'Letters'; supported are BPE"),
         (["model", "vocab"], ..., "the entry 'vocab' is missing"),
         (["model", "merges"], ..., "the entry 'merges' is missing"),
         (["model", "vocab", "c"], ..., "the id 258 of '</s>' is outside this range"),

@@ -1,7 +1,7 @@
 """The model of tokenizers that have no list of merges of base symbols: SentencePiece, WordPiece and Unigram."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from bpe_core.encoding.added_tokens import AddedToken
@@ -32,6 +32,7 @@ class PieceModel:
         added_tokens: the tokens that are found in texts by their spelling: special tokens and others.
         prefix_suffix_ids: the ids before and the ids after a text that a post-processor adds when the caller asks.
         content: the JSON content of the `tokenizer.json` that the model was read from, or of one that says the same.
+        whole_words: words that have one id each, whatever the rules say.
     """
 
     kind: PieceKind
@@ -43,6 +44,7 @@ class PieceModel:
     added_tokens: tuple[AddedToken, ...]
     prefix_suffix_ids: tuple[tuple[int, ...], tuple[int, ...]]
     content: Mapping[str, Any]
+    whole_words: Mapping[bytes, int] = field(default_factory=dict)
 
     @property
     def special_tokens(self) -> dict[str, int]:

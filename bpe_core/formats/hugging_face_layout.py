@@ -176,8 +176,6 @@ def _refuse_unsupported(content: dict[str, Any], model: dict[str, Any]) -> None:
         raise ValueError(
             "model.fuse_unk is True, which is not supported: here each unknown character gives an unk id of its own"
         )
-    if model.get("type", "BPE") != "BPE":
-        raise ValueError(f"model.type is {model['type']!r}; only BPE is supported")
     for key in ("truncation", "padding"):
         if content.get(key) is not None:
             raise ValueError(

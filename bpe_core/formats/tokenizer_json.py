@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 from bpe_core.encoding.library_model import LibraryModel
@@ -11,6 +11,7 @@ from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugging_face, to_hugging_face
 from bpe_core.formats.library_json import read_for_library
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
+from bpe_core.formats.shared_entries import get_entry
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -22,6 +23,9 @@ Engine = Literal["native", "hf", "auto"]
 
 AnyModel = Model | PieceModel | LibraryModel
 """The model of a tokenizer of any family."""
+
+_READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {"BPE": read_hugging_face}
+"""What reads a `tokenizer.json` of Hugging Face's layout, by its `model.type`."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,11 +86,20 @@ def read_tokenizer_json(content: Any, engine: Engine = "native") -> AnyModel:
     if engine == "hf":
         return read_for_library(content)
     try:
-        return read_hugging_face(content)
+        return _read_native(content)
     except ValueError as error:
         if engine == "native":
             raise
         return _read_unsupported(content, error)
+
+
+def _read_native(content: dict[str, Any]) -> Model | PieceModel:
+    """Returns the model in a `tokenizer.json` of Hugging Face's layout, by the family that `model.type` names."""
+    kind = get_entry(content, "model").get("type", "BPE")
+    reader = _READER_OF_TYPE.get(kind)
+    if reader is None:
+        raise ValueError(f"model.type is {kind!r}; supported are {', '.join(_READER_OF_TYPE)}")
+    return reader(content)
 
 
 def _read_unsupported(content: dict[str, Any], reason: ValueError) -> LibraryModel:

@@ -1,0 +1,179 @@
+"""Decoders: steps that turn a list of tokens into the text that they stand for, as in Hugging Face tokenizers 0.23.
+
+Each step takes the list of strings that the step before has made, and returns a new list. The text is what the last
+list joins to. A decoder's result depends on the whole list: a step may treat its first string in its own way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import regex
+
+from bpe_core.merging.alphabet import CHARACTER_TO_BYTE
+
+# Two digits, or, as Rust reads numbers, a plus and one digit.
+_BYTE_TOKEN = regex.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
+
+
+class DecoderStep(Protocol):
+    """One step of a decoder."""
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns what the step makes of the strings."""
+
+
+@dataclass(frozen=True)
+class StepDecoder:
+    """Decodes tokens by one step after the other; see `TokenDecoder`.
+
+    Attributes:
+        steps: the steps, in order.
+    """
+
+    steps: tuple[DecoderStep, ...]
+
+    def decode(self, tokens: Sequence[str]) -> str:
+        """Returns the text of tokens.
+
+        >>> StepDecoder((ReplaceStep("▁", " "), ByteFallbackStep(), FuseStep())).decode(["▁caf", "<0xC3>", "<0xA9>"])
+        ' café'
+        """
+        for step in self.steps:
+            tokens = step.apply(tokens)
+        return "".join(tokens)
+
+
+@dataclass(frozen=True)
+class SpaceDecoder:
+    """Joins tokens by spaces, as the library does for a file that has no decoder; see `TokenDecoder`."""
+
+    def decode(self, tokens: Sequence[str]) -> str:
+        """Returns the tokens with a space between them."""
+        return " ".join(tokens)
+
+
+@dataclass(frozen=True)
+class ByteFallbackStep:
+    """Replaces each run of byte tokens, such as `<0xC3>`, by the characters that the bytes are in UTF-8.
+
+    If a run is not UTF-8, each of its bytes becomes U+FFFD.
+    """
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns the strings, and one string for each run of byte tokens."""
+        decoded: list[str] = []
+        waiting = bytearray()
+        for token in tokens:
+            byte = _BYTE_TOKEN.fullmatch(token) if token.startswith("<0x") else None
+            if byte:
+                waiting.append(int(byte[1], 16))
+                continue
+            if waiting:
+                decoded.append(_decode_run(bytes(waiting)))
+                waiting.clear()
+            decoded.append(token)
+        if waiting:
+            decoded.append(_decode_run(bytes(waiting)))
+        return decoded
+
+
+def _decode_run(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "\ufffd" * len(data)
+
+
+@dataclass(frozen=True)
+class FuseStep:
+    """Joins all strings to one."""
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns one string."""
+        return ["".join(tokens)]
+
+
+@dataclass(frozen=True)
+class StripStep:
+    """Removes a character from the start and the end of each string, up to so many times.
+
+    Attributes:
+        content: the character.
+        start: how often at most it is removed from the start.
+        stop: how often at most it is removed from the end.
+    """
+
+    content: str
+    start: int
+    stop: int
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns the strings without the character at their ends."""
+        return [self._strip(token) for token in tokens]
+
+    def _strip(self, token: str) -> str:
+        first, last = 0, len(token)
+        while first < min(self.start, len(token)) and token[first] == self.content:
+            first += 1
+        while last > max(first, len(token) - self.stop) and token[last - 1] == self.content:
+            last -= 1
+        return token[first:last]
+
+
+@dataclass(frozen=True)
+class ReplaceStep:
+    """Replaces a part of each string wherever it occurs.
+
+    Attributes:
+        part: what is replaced; nothing is if it is empty.
+        content: what replaces it.
+    """
+
+    part: str
+    content: str
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns the strings with the part replaced."""
+        if not self.part:
+            return list(tokens)
+        return [token.replace(self.part, self.content) for token in tokens]
+
+
+@dataclass(frozen=True)
+class SpaceStep:
+    """Replaces the character that stands for a space by spaces.
+
+    Attributes:
+        replacement: the character, usually `▁`.
+        drops_first: it is removed from the first string, however often that has it.
+    """
+
+    replacement: str
+    drops_first: bool
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns the strings with spaces."""
+        decoded = [token.replace(self.replacement, " ") for token in tokens]
+        if tokens and self.drops_first:
+            decoded[0] = tokens[0].replace(self.replacement, "")
+        return decoded
+
+
+@dataclass(frozen=True)
+class ByteLevelStep:
+    """Joins the bytes of all strings, in which each character is one that GPT-2 writes a byte with.
+
+    A string with any other character gives its own UTF-8. What is not UTF-8 becomes U+FFFD.
+    """
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns one string."""
+        return [b"".join(map(_read_bytes, tokens)).decode(errors="replace")]
+
+
+def _read_bytes(token: str) -> bytes:
+    try:
+        return bytes(CHARACTER_TO_BYTE[character] for character in token)
+    except KeyError:
+        return token.encode()

@@ -1,0 +1,56 @@
+"""Reads the entry `pre_tokenizer` of a `tokenizer.json` for a `StepSplitter`."""
+
+import json
+from typing import Any, cast, get_args
+
+import regex
+
+from bpe_core.pretokenize.metaspace import MetaspaceStep, PrependScheme
+from bpe_core.pretokenize.word_steps import Behavior, PatternStep, WordStep
+
+
+def read_word_steps(pre_tokenizer: Any) -> tuple[WordStep, ...]:
+    """Returns the steps in the entry `pre_tokenizer`.
+
+    Raises:
+        ValueError: the entry asks for a step that is not supported.
+
+    >>> read_word_steps({"type": "Metaspace", "replacement": "▁", "add_prefix_space": True})
+    (MetaspaceStep(replacement='▁', prepend_scheme='always', split=True),)
+    """
+    match pre_tokenizer:
+        case None:
+            return ()
+        case {"type": "Sequence", "pretokenizers": list(pre_tokenizers)}:
+            return tuple(step for one in pre_tokenizers for step in read_word_steps(one))
+        case {"type": "Metaspace", "replacement": str(replacement)} if len(replacement) == 1:
+            return (
+                MetaspaceStep(replacement, read_prepend_scheme(pre_tokenizer), pre_tokenizer.get("split") is not False),
+            )
+        case {"type": "Split", "pattern": dict(pattern), "behavior": str(behavior)} if behavior in get_args(Behavior):
+            return _read_split_step(pattern, cast(Behavior, behavior), bool(pre_tokenizer.get("invert", False)))
+    raise ValueError(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported")
+
+
+def _read_split_step(pattern: dict[str, Any], behavior: Behavior, invert: bool) -> tuple[WordStep, ...]:
+    match pattern:
+        case {"Regex": str(expression)}:
+            return (PatternStep(expression, behavior, invert),)
+        case {"String": str(part)} if part:
+            return (PatternStep(str(regex.escape(part)), behavior, invert),)
+    raise ValueError(f"pre_tokenizer Split has the pattern {json.dumps(pattern)[:200]}, which is not supported")
+
+
+def read_prepend_scheme(metaspace: dict[str, Any]) -> PrependScheme:
+    """Returns the prepend scheme of a step or decoder `Metaspace`, in the spelling of any version of the library.
+
+    Raises:
+        ValueError: its entries contradict each other, or it has an unknown scheme.
+    """
+    adds_space = metaspace.get("add_prefix_space")
+    scheme = metaspace.get("prepend_scheme", "never" if adds_space is False else "always")
+    if scheme not in get_args(PrependScheme):
+        raise ValueError(f"Metaspace has the prepend_scheme {scheme!r}; it is one of {get_args(PrependScheme)}")
+    if adds_space is False and scheme != "never":
+        raise ValueError(f"Metaspace has add_prefix_space false, but the prepend_scheme {scheme!r}")
+    return cast(PrependScheme, scheme)
