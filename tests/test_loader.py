@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bpe_core.tokenizer import Tokenizer
@@ -121,7 +121,7 @@ def forkserver() -> Any:
     window_tokens=st.sampled_from([1, 24, 100, 1 << 20]),
     shuffle=st.booleans(),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None)
 def test_every_row_comes_once_in_an_epoch_over_all_ranks(
     tmp_path_factory: pytest.TempPathFactory,
     layout: Layout,
@@ -321,7 +321,7 @@ def test_drop_last_names_the_buckets_that_it_never_reads(folder: str) -> None:
     epoch=0,
     seed=0,
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None)
 @pytest.mark.filterwarnings("ignore:.*drop_last never reads any row")
 @pytest.mark.slow
 def test_an_epoch_continued_with_other_ranks_streams_and_workers_gives_each_row_once(
