@@ -11,7 +11,7 @@ from typing import Any, NoReturn, get_args
 
 from bpe_core.export import ExportFormat
 from bpe_core.pretokenize.normalizer import Normalization
-from pipelines.errors import LockLostError, OutputLockedError, PipelineError, WorkerLostError
+from pipelines.errors import LockLostError, OutputLockedError, PipelineError
 from pipelines.running.outcome import EXIT_CODES, Outcome
 from pipelines.storage.manifest import list_versions
 from pipelines.storage.quiet_beam import quiet_beam_import
@@ -75,8 +75,6 @@ def _fail(error: Exception, outcome: Outcome) -> NoReturn:
     is_full = os.strerror(errno.ENOSPC) in str(error)
     remedy = "; free some space and run the same command again" if is_full else ""
     print(f"tokenmill: {error}{remedy}", file=sys.stderr, flush=True)
-    if isinstance(error, WorkerLostError):
-        os._exit(outcome)
     sys.exit(outcome)
 
 

@@ -64,10 +64,7 @@ class PipelineError(RuntimeError):
 
 
 class WorkerLostError(PipelineError):
-    """A worker process of the local runner ended before its work was done, for example because memory ran out.
-
-    Threads of Beam's runner then wait for it forever, so only `os._exit` ends the driver's process.
-    """
+    """A worker process of the local runner ended before its work was done, for example because memory ran out."""
 
 
 class OutputLockedError(RuntimeError):

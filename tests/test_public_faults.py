@@ -27,7 +27,7 @@ from bpe_core.export import export_tokenizer
 from pipelines.errors import BadInputError, PipelineError
 from pipelines.reading.source_files import find_files
 from pipelines.reading.tasks import plan_tasks
-from pipelines.running import runners
+from pipelines.running.worker_processes import WorkerGroup
 from pipelines.settings.corpus import Corpus
 from pipelines.settings.project import Project
 from pipelines.settings.project_file import load_project
@@ -428,8 +428,8 @@ def test_each_task_emits_a_word_once_under_a_plain_key_and_no_document(tmp_path:
 
 def test_the_runner_is_chosen_by_us_unless_flags_name_one() -> None:
     options = beam.options.pipeline_options.PipelineOptions([])
-    for workers in (1, 2):
-        assert type(runners._make_local_runner(workers, options, "x")) is FnApiRunner
+    with WorkerGroup() as workers:
+        assert type(workers.make_runner(options)) is FnApiRunner
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ import zstandard
 from pipelines.errors import BadInputError, BadRowsError, PipelineError
 from pipelines.jobs import classify_error
 from pipelines.running.outcome import Outcome
-from pipelines.running.runners import _find_worker_error, run_pipeline
+from pipelines.running.runners import run_pipeline
+from pipelines.running.worker_errors import find_worker_error
 from pipelines.settings.run import Run
 
 LASTING: dict[str, Callable[[], BaseException]] = {
@@ -71,7 +72,7 @@ def test_an_error_in_a_traceback_from_another_process_is_classified(name: str) -
         'Traceback (most recent call last):\n  File "a.py", line 2, in g\n'
         f"{module}{kind.__qualname__}: {error} [while running 'Step']\n"
     )
-    found = _find_worker_error(RuntimeError(text))
+    found = find_worker_error(RuntimeError(text))
     assert type(found) is (BadInputError if name in LASTING else PipelineError)
     assert "the cause" in str(found)
     assert "something before" not in str(found)
