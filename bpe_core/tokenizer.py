@@ -22,6 +22,7 @@ from bpe_core.encoding.model import (
     SpecialIds,
     SpecialTokens,
     VocabOrder,
+    check_roles,
     extend_model,
     get_size_to_learn,
     keep_first_merges,
@@ -33,9 +34,16 @@ from bpe_core.encoding.model import (
 from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.encoding.stream_decoder import StreamDecoder
 from bpe_core.encoding.text_encoder import TextEncoder
-from bpe_core.encoding.tokenizer_model import TokenizerModel
 from bpe_core.encoding.word_encoder import WordEncoder
 from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
+from bpe_core.formats.tokenizer_folder import (
+    GivenParts,
+    TokenizerFiles,
+    check_given,
+    find_tokenizer_files,
+    name_source,
+    read_tokenizer_files,
+)
 from bpe_core.kernels import Int32s
 from bpe_core.merging.alphabet import MARKER, Alphabet
 from bpe_core.merging.merges import Merges, learn_merges
@@ -163,31 +171,57 @@ class Tokenizer:
         return cls(number_tokens(merges, pre_tokenizer, special_tokens or {}, special_ids, vocab_order))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Returns the tokenizer that `save` wrote, or one of Hugging Face tokenizers.
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        pattern: str | None = None,
+        special_tokens: Mapping[str, Mapping[str, int]] | None = None,
+        unicode: Normalization = "none",
+        engine: tokenizer_json.Engine = "auto",
+    ) -> Self:
+        """Returns the tokenizer that `save` wrote, or one in the files of another tool.
 
         Args:
-            path: a folder with a `tokenizer.json`, or that file. The roles of special tokens are read from
-                `special_tokens_map.json` beside it, or else from `tokenizer_config.json`.
+            path: the folder of the tokenizer's files, or one of them. Files are `tokenizer.json`, with the roles of
+                special tokens in `special_tokens_map.json` or `tokenizer_config.json` beside it; or those of another
+                format, see `bpe_core.formats.tokenizer_folder`.
+            pattern: how text is split into words, for files that do not say it: a key of `PATTERNS` or a regular
+                expression.
+            special_tokens: role -> spelling -> id, for the same files.
+            unicode: the Unicode normalization of the text, for the same files.
+            engine: as for `from_json`.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: the file is damaged, asks for something that is not supported, or was saved with another version
-                of the Unicode tables. Nothing is guessed.
+            ValueError: a file is damaged, asks for something that is not supported, or was saved with another version
+                of the Unicode tables; the pattern is missing, or given although the files contain it. Nothing is
+                guessed.
 
         >>> Tokenizer.load("tokenizers/english").encode("hug")  # doctest: +SKIP
         [257]
         """
-        file = Path(path)
-        if file.is_dir():
-            file = file / tokenizer_json.TOKENIZER_FILE
-        if not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file; train a tokenizer first, or name its folder")
-        special_tokens_map, config = (
-            path.read_text(encoding="utf-8") if path.is_file() else None
-            for path in map(file.with_name, (tokenizer_json.SPECIAL_TOKENS_FILE, tokenizer_json.CONFIG_FILE))
-        )
-        return cls.from_json(file.read_text(encoding="utf-8"), special_tokens_map, config, source=str(file))
+        given = GivenParts(pattern, special_tokens or {}, unicode)
+        return cls.from_files(find_tokenizer_files(os.fspath(path)), given, engine)
+
+    @classmethod
+    def from_files(
+        cls, files: TokenizerFiles, given: GivenParts | None = None, engine: tokenizer_json.Engine = "auto"
+    ) -> Self:
+        """Returns the tokenizer in files that `find_tokenizer_files` found.
+
+        Args:
+            files: the files.
+            given: what they do not say.
+            engine: as for `from_json`.
+
+        Raises:
+            ValueError: as for `load`.
+        """
+        given = given or GivenParts()
+        check_given(files, given, engine)
+        with name_source(files.path):
+            return cls(read_tokenizer_files(files, given, engine))
 
     @classmethod
     def from_json(
@@ -218,21 +252,8 @@ class Tokenizer:
         >>> Tokenizer.from_json(files["tokenizer.json"]).encode("hug")
         [257]
         """
-        try:
-            model = tokenizer_json.read_tokenizer_json(json.loads(text), engine)
-            if tokenizer_config:
-                tokenizer_json.check_unicode_version(json.loads(tokenizer_config))
-            given = special_tokens_map or tokenizer_config
-            roles = tokenizer_json.read_special_tokens_map(json.loads(given)) if given else {}
-            return cls(replace(model, special_roles=_check_roles(roles, model) or model.special_roles))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{source}: this is not JSON: {error}; copy the file again, or train again") from error
-        except KeyError as error:
-            raise ValueError(f"{source}: the entry {error} is missing") from error
-        except (AttributeError, TypeError) as error:
-            raise ValueError(f"{source}: this is not a tokenizer file: {error}") from error
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from error
+        with name_source(source):
+            return cls(tokenizer_json.read_json_and_roles(text, special_tokens_map, tokenizer_config, engine))
 
     @classmethod
     def from_tiktoken(
@@ -262,7 +283,7 @@ class Tokenizer:
         Tokenizer(kind='byte', pattern='cl100k', vocab_size=100258, ...)
         """
         model = tiktoken.read_tiktoken(text, pattern, special_tokens, unicode)
-        return cls(replace(model, special_roles=_check_roles(roles or {}, model)))
+        return cls(replace(model, special_roles=check_roles(roles or {}, model.special_tokens)))
 
     @classmethod
     def from_vocab_and_merges(
@@ -767,14 +788,6 @@ class Tokenizer:
         """
         files = tokenizer_json.make_files(self._any_model)
         return {name: tokenizer_json.format_json(content) for name, content in files.items()}
-
-
-def _check_roles(roles: SpecialTokens, model: TokenizerModel) -> dict[str, str | list[str]]:
-    """Returns role -> spelling, or a list of them; raises ValueError if a spelling is not a special token's."""
-    absent = [spelling for spelling in list_special_tokens(roles) if spelling not in model.special_tokens]
-    if absent:
-        raise ValueError(f"{absent[0]!r} has a role, but it is not among the special tokens")
-    return {role: given if isinstance(given, str) else list(given) for role, given in roles.items()}
 
 
 def _check_text(text: object) -> None:

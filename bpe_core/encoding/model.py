@@ -71,6 +71,14 @@ def list_special_tokens(special_tokens: SpecialTokens) -> list[str]:
     return list(spelled)
 
 
+def check_roles(roles: SpecialTokens, special_tokens: Mapping[str, int]) -> dict[str, str | list[str]]:
+    """Returns role -> spelling, or a list of them; raises ValueError if a spelling is not among the special tokens."""
+    absent = [spelling for spelling in list_special_tokens(roles) if spelling not in special_tokens]
+    if absent:
+        raise ValueError(f"{absent[0]!r} has a role, but it is not among the special tokens")
+    return {role: given if isinstance(given, str) else list(given) for role, given in roles.items()}
+
+
 def make_pre_tokenizer(
     kind: Kind, pattern: str | tuple[str, ...] | None = None, unicode: Normalization = "none", lowercase: bool = False
 ) -> PreTokenizer:

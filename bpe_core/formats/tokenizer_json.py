@@ -3,10 +3,11 @@
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from bpe_core.encoding.library_model import LibraryModel
-from bpe_core.encoding.model import ROLES, Model, NotExpressibleError
+from bpe_core.encoding.model import ROLES, Model, NotExpressibleError, check_roles
 from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugging_face, to_hugging_face
 from bpe_core.formats.library_json import read_for_library
@@ -91,6 +92,23 @@ def read_tokenizer_json(content: Any, engine: Engine = "native") -> AnyModel:
         if engine == "native":
             raise
         return _read_unsupported(content, error)
+
+
+def read_json_and_roles(
+    text: str, special_tokens_map: str | None, tokenizer_config: str | None, engine: Engine
+) -> AnyModel:
+    """Returns the model in the texts of a `tokenizer.json` and of the files beside it, as far as they exist.
+
+    Raises:
+        KeyError, AttributeError, TypeError, ValueError: a file is damaged, contradicts another, asks for something that
+            is not supported, or was saved with another version of Unicode.
+    """
+    model = read_tokenizer_json(json.loads(text), engine)
+    if tokenizer_config:
+        check_unicode_version(json.loads(tokenizer_config))
+    given = special_tokens_map or tokenizer_config
+    roles = read_special_tokens_map(json.loads(given)) if given else {}
+    return replace(model, special_roles=check_roles(roles, model.special_tokens) or model.special_roles)
 
 
 def _read_native(content: dict[str, Any]) -> Model | PieceModel:

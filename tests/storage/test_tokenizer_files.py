@@ -1,5 +1,6 @@
 """Tokenizers are read from any file that a project may name, also from files that do not contain the pattern."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -54,9 +55,10 @@ def test_a_tokenizer_without_a_pattern_is_read_with_one(name: str, paths: dict[s
             "own",
             "gpt2",
             {},
-            "own already contains the pattern, the special tokens and the normalization; remove the pattern 'gpt2'",
+            r"own/tokenizer\.json already contains the pattern, the special tokens and the normalization; "
+            "remove the pattern 'gpt2'",
         ),
-        ("own", None, SPECIAL, "own already contains the pattern"),
+        ("own", None, SPECIAL, r"own/tokenizer\.json already contains the pattern"),
         ("ranks", "gpt2", {"eos": {"<|e|>": 3}}, r"tokenizer\.tiktoken: the id 3 is given to b'\\x03' and to b'<|e|>'"),
         (
             "tables",
@@ -77,6 +79,28 @@ def test_arguments_that_do_not_fit_the_files_are_refused(
         read_tokenizer(paths[name], pattern, special)
 
 
+def test_files_of_every_format_are_found(paths: dict[str, str], tmp_path: Path) -> None:
+    tables, ranks = Path(paths["tables"]), Path(paths["ranks"])
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "encoder.json").write_bytes((tables / "vocab.json").read_bytes())
+    (old / "vocab.bpe").write_bytes((tables / "merges.txt").read_bytes())
+    (old / "tokenizer.model").write_bytes(ranks.read_bytes())
+    (old / "x.tiktoken.gz").write_bytes(gzip.compress(ranks.read_bytes()))
+    (old / "damaged.tiktoken").write_bytes(gzip.compress(ranks.read_bytes())[:-9])
+    for path in (ranks.parent, ranks, tables, tables / "vocab.json", tables / "merges.txt", old, old / "vocab.bpe"):
+        for read in (read_tokenizer(str(path), "gpt2", SPECIAL), Tokenizer.load(path, pattern="gpt2")):
+            assert read.encode(TEXT) == TRAINED.encode(TEXT)
+    for name in ("tokenizer.model", "x.tiktoken.gz"):
+        assert Tokenizer.load(old / name, pattern="gpt2", special_tokens=SPECIAL).encode(TEXT) == TRAINED.encode(TEXT)
+    with pytest.raises(ValueError, match=r"damaged\.tiktoken: .* cannot be decompressed: .*; copy the file again"):
+        Tokenizer.load(old / "damaged.tiktoken", pattern="gpt2")
+    own = Path(paths["own"])
+    assert Tokenizer.load(own / "tokenizer.json").special_id("eos") == 264
+    with pytest.raises(ValueError, match=r"the engine is hf, but that library reads only a tokenizer\.json"):
+        Tokenizer.load(ranks, pattern="gpt2", engine="hf")
+
+
 @pytest.mark.parametrize("name", ["ranks", "tables"])
 def test_the_normalization_of_a_tokenizer_without_a_pattern_is_given(name: str, paths: dict[str, str]) -> None:
     composed, decomposed = "caf\u00e9", "cafe\u0301"
@@ -84,7 +108,9 @@ def test_the_normalization_of_a_tokenizer_without_a_pattern_is_given(name: str, 
     assert plain.encode(decomposed) != plain.encode(composed)
     assert normalized.encode(decomposed) == plain.encode(composed)
     assert normalized.fingerprint != plain.fingerprint
-    with pytest.raises(ValueError, match=r"own already contains the pattern, .* remove .* the normalization 'NFC'"):
+    with pytest.raises(
+        ValueError, match=r"own/tokenizer\.json already contains the pattern, .* remove .* the normalization 'NFC'"
+    ):
         read_tokenizer(paths["own"], unicode="NFC")
 
 
@@ -111,8 +137,10 @@ def test_files_that_are_not_a_vocabulary_are_named(paths: dict[str, str]) -> Non
         with pytest.raises(ValueError, match=r"tables: vocab\.json is not a JSON object that maps tokens to ids"):
             read_tokenizer(paths["tables"], "gpt2")
     vocab.unlink()
-    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json: no such file"):
+    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json: no such file; .* but lacks vocab\.json$"):
         read_tokenizer(paths["tables"], "gpt2")
+    with pytest.raises(FileNotFoundError, match=r"vocab\.json: no such file"):
+        read_tokenizer(paths["tables"] + "/merges.txt", "gpt2")
 
 
 def test_a_tokenizer_in_use_is_read_once_and_a_changed_one_again(paths: dict[str, str], tmp_path: Path) -> None:
