@@ -3,7 +3,7 @@
 from typing import Any
 
 from bpe_core.encoding.library_model import LibraryModel, LibraryTokenizer
-from bpe_core.formats.shared_entries import get_entry, read_added_tokens
+from bpe_core.formats.shared_entries import get_entry, list_vocabulary, read_added_tokens
 
 
 def read_for_library(content: dict[str, Any]) -> LibraryModel:
@@ -16,7 +16,7 @@ def read_for_library(content: dict[str, Any]) -> LibraryModel:
     library = LibraryTokenizer(content)
     model = get_entry(content, "model")
     added = read_added_tokens(content.get("added_tokens"))
-    ids = _list_vocabulary(model) | {token.content: token.id for token in added}
+    ids = list_vocabulary(model) | {token.content: token.id for token in added}
     tokens = [b""] * (max(ids.values(), default=-1) + 1)
     for spelling, id_ in ids.items():
         tokens[id_] = spelling.encode()
@@ -25,14 +25,6 @@ def read_for_library(content: dict[str, Any]) -> LibraryModel:
     return LibraryModel(
         library, tokens, {"unk": unknown} if is_special else {}, added, _find_prefix_suffix(library), content
     )
-
-
-def _list_vocabulary(model: dict[str, Any]) -> dict[str, int]:
-    """Returns spelling -> id; Unigram lists pairs of spelling and score in the order of the ids."""
-    vocab = get_entry(model, "vocab")
-    if isinstance(vocab, list):
-        return {spelling: id_ for id_, (spelling, _) in enumerate(vocab)}
-    return dict(vocab)
 
 
 def _find_prefix_suffix(library: LibraryTokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,6 +1,7 @@
 """Entries of `tokenizer.json` that both of its layouts have: added tokens and the spelling of every token."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from bpe_core.encoding.added_tokens import AddedToken
@@ -10,11 +11,19 @@ from bpe_core.merging.alphabet import BYTE_TO_CHARACTER, CHARACTER_TO_BYTE, MARK
 _ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
-def get_entry(content: dict[str, Any], key: str) -> Any:
+def get_entry(content: Mapping[str, Any], key: str) -> Any:
     """Returns an entry of a JSON object; raises ValueError if it is missing."""
     if key not in content:
         raise ValueError(f"the entry {key!r} is missing")
     return content[key]
+
+
+def list_vocabulary(model: Mapping[str, Any]) -> dict[str, int]:
+    """Returns spelling -> id from the entry `model`; Unigram lists pairs of spelling and score in the order of ids."""
+    vocab = get_entry(model, "vocab")
+    if isinstance(vocab, list):
+        return {spelling: id_ for id_, (spelling, _) in enumerate(vocab)}
+    return dict(vocab)
 
 
 def write_added_tokens(model: Model) -> list[dict[str, Any]]:
