@@ -7,7 +7,7 @@ import random
 import signal
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -714,6 +714,7 @@ def test_the_data_loader_resumed_gives_the_batches_of_the_iterator(torch: Any, f
     assert Counter(seen) == dict.fromkeys(range(1, 38), 2)
 
 
+@pytest.mark.slow
 def test_workers_that_outlive_an_epoch_see_the_next_one(torch: Any, folder: str) -> None:
     batching = Batching(batch_size=5, seed=4)
     dataset = ShardDataset(ShardBatches(folder, batching))
@@ -725,12 +726,13 @@ def test_workers_that_outlive_an_epoch_see_the_next_one(torch: Any, folder: str)
         assert found == [numbers(batch) for batch in ShardBatches(folder, batching).read(epoch)]
 
 
+@pytest.mark.slow
 def test_the_data_loader_continues_an_epoch_with_other_ranks_and_workers(torch: Any, folder: str) -> None:
     seen: list[int] = []
     for rank in range(2):
         dataset = ShardDataset(ShardBatches(folder, Batching(batch_size=2, rank=rank, world_size=2, streams=2)))
         found = list(islice(loader_of(torch, dataset, 2), 4))
-        seen += [row for batch in found for row in numbers({name: c.numpy() for name, c in batch.items()})]
+        seen += [row for rows in rows_of_tensors(found) for row in rows]
         state = dataset.state_after(4)
     for rank in range(3):
         dataset = ShardDataset(ShardBatches(folder, Batching(batch_size=2, rank=rank, world_size=3)))
@@ -742,7 +744,7 @@ def test_the_data_loader_continues_an_epoch_with_other_ranks_and_workers(torch: 
         loader = loader_of(torch, dataset, 1)
         found = list(loader)
         assert len(found) == len(dataset)
-        seen += [row for batch in found for row in numbers({name: c.numpy() for name, c in batch.items()})]
+        seen += [row for rows in rows_of_tensors(found) for row in rows]
     assert sorted(seen) == list(range(1, 38))
 
 
@@ -751,3 +753,69 @@ def test_columns_of_text_stay_lists(torch: Any, folder: str) -> None:
     (batch, *_) = ShardDataset(ShardBatches(folder, batching))
     assert batch["lang"] == ["l1", "l2", None]
     assert batch["length"].tolist() == [2, 3, 4]
+
+
+def first_rows(folder: str, rank: int, num_batches: int) -> list[int]:
+    """Returns the numbers of the rows of one of two ranks' first batches of 2 rows."""
+    batches = ShardBatches(folder, Batching(batch_size=2, world_size=2, rank=rank))
+    return [row for batch in islice(batches, num_batches) for row in numbers(batch)]
+
+
+def rows_of_tensors(batches: Iterable[Any]) -> list[list[int]]:
+    """Returns the numbers of each batch's rows, after checking that all columns belong to these rows."""
+    return [numbers({name: column.numpy() for name, column in batch.items()}) for batch in batches]
+
+
+@pytest.mark.slow
+def test_workers_that_outlive_an_iteration_start_at_a_loaded_state(torch: Any, folder: str) -> None:
+    batching = Batching(batch_size=3, seed=4, streams=2)
+    whole = {epoch: [numbers(batch) for batch in ShardBatches(folder, batching).read(epoch)] for epoch in (0, 1)}
+    dataset = ShardDataset(ShardBatches(folder, batching))
+    loader = loader_of(torch, dataset, 2, persistent_workers=True)
+    assert rows_of_tensors(islice(loader, 3)) == whole[0][:3]  # The workers have read ahead.
+    state = dataset.state_after(2)
+    dataset.set_epoch(1)
+    assert rows_of_tensors(loader) == whole[1]
+    dataset.load_state_dict(state)
+    assert len(loader) == len(whole[0]) - 2
+    assert rows_of_tensors(loader) == whole[0][2:]
+    assert dataset.state_after(len(loader)) == ShardBatches(folder, batching).make_state(0, len(whole[0]))
+    dataset.set_epoch(1)
+    assert len(loader) == len(whole[1])  # PyTorch warns if there are more batches than it was told last.
+    assert rows_of_tensors(loader) == whole[1]
+
+
+@pytest.mark.slow
+def test_workers_that_outlive_a_continued_epoch_see_the_next_one(torch: Any, folder: str) -> None:
+    state = ShardBatches(folder, Batching(batch_size=2, world_size=2)).make_state(0, 3)
+    seen = [row for rank in range(2) for row in first_rows(folder, rank, 3)]
+    others = Batching(batch_size=2, streams=2)
+    dataset = ShardDataset(ShardBatches(folder, others))
+    dataset.load_state_dict(state)
+    loader = loader_of(torch, dataset, 2, persistent_workers=True)
+    assert sorted(seen + [row for rows in rows_of_tensors(loader) for row in rows]) == list(range(1, 38))
+    dataset.set_epoch(1)
+    assert rows_of_tensors(loader) == [numbers(batch) for batch in ShardBatches(folder, others).read(1)]
+    dataset.load_state_dict(ShardBatches(folder, others).make_state(0, 0))
+    with pytest.raises(RuntimeError, match="make a new DataLoader after load_state_dict"):
+        next(iter(loader))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+def test_more_workers_than_batches_yield_each_batch_once(torch: Any, tmp_path: Path) -> None:
+    dataset = ShardDataset(ShardBatches(write_folder(tmp_path, {4: [[3]]}), Batching(batch_size=2)))
+    loader = loader_of(torch, dataset, 3, persistent_workers=True)
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        assert sorted(row for rows in rows_of_tensors(loader) for row in rows) == [1, 2, 3]
+    dataset.load_state_dict(dataset.state_after(2))
+    assert rows_of_tensors(loader) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_error_in_a_worker_reaches_the_training_loop(torch: Any, tmp_path: Path, persistent: bool) -> None:
+    dataset = ShardDataset(spoilt(tmp_path, "length", [1, None, 1]))
+    with pytest.raises(ValueError, match="column 'length' holds nulls"):
+        list(loader_of(torch, dataset, 2, persistent_workers=persistent))

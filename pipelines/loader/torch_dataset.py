@@ -20,7 +20,10 @@ class ShardDataset(IterableDataset):
     """`ShardBatches` for PyTorch's `DataLoader`, with any number of workers; arrays become tensors of int64.
 
     The `DataLoader` reads ahead, so only the training loop knows how many batches it has used. It asks for the state
-    after that number of batches.
+    after that number of batches. This needs batches in order, so leave the `DataLoader`'s `in_order` at True.
+
+    Each iteration reads the epoch that `set_epoch` set last, or the rest of it after `load_state_dict`. Call
+    `set_epoch` and `load_state_dict` between two iterations only: workers see a change at once.
 
     Usage:
         batching = Batching(batch_size=8, rank=rank, world_size=world_size, streams=2)
@@ -58,7 +61,10 @@ class ShardDataset(IterableDataset):
             self._start[0], self._start[1] = epoch, 0
 
     def __len__(self) -> int:
-        """The number of batches that the next iteration yields on this rank."""
+        """The number of batches that the next iteration yields on this rank.
+
+        If `len(loader)` was called, PyTorch warns of an iteration with more batches. So call it again in each epoch.
+        """
         return max(0, self._batches.count_batches(self.epoch) - int(self._start[1]))
 
     def __iter__(self) -> Iterator[TrainingBatch]:
