@@ -188,7 +188,8 @@ class Tokenizer:
                 format, see `bpe_core.formats.tokenizer_folder`.
             pattern: how text is split into words, for files that do not say it: a key of `PATTERNS` or a regular
                 expression.
-            special_tokens: role -> spelling -> id, for the same files.
+            special_tokens: role -> spelling -> id. They become special tokens, with roles that replace those of the
+                files.
             unicode: the Unicode normalization of the text, for the same files.
             engine: as for `from_json`.
 

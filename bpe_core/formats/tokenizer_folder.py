@@ -8,12 +8,13 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, NamedTuple, Protocol
 
 from bpe_core.encoding.model import Model, SpecialTokens, check_roles
+from bpe_core.formats.given_special_tokens import GivenSpecialTokens, list_given_roles
 from bpe_core.formats.tiktoken import read_tiktoken
 from bpe_core.formats.tokenizer_json import (
     CONFIG_FILE,
@@ -78,7 +79,7 @@ class GivenParts:
     """
 
     pattern: str | None = None
-    special_tokens: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    special_tokens: GivenSpecialTokens = field(default_factory=dict)
     unicode: Normalization = "none"
 
     @property
@@ -89,10 +90,7 @@ class GivenParts:
     @property
     def roles(self) -> SpecialTokens:
         """Role -> spelling, or a list of spellings."""
-        return {
-            role: next(iter(given)) if role != "additional" and len(given) == 1 else list(given)
-            for role, given in self.special_tokens.items()
-        }
+        return list_given_roles(self.special_tokens)
 
 
 class TokenizerFiles(NamedTuple):
@@ -138,7 +136,7 @@ class _Format(NamedTuple):
         names: the names of the files that it needs.
         file_name: matches the name of a file that a caller may name instead of its folder.
         read: reads the model.
-        is_complete: whether the files contain the pattern, the special tokens and the normalization.
+        is_complete: whether the files contain the pattern and the normalization.
         beside: the names of files that are read too if they exist.
     """
 
@@ -215,11 +213,10 @@ def read_tokenizer_files(files: TokenizerFiles, given: GivenParts, engine: Engin
 def check_given(files: TokenizerFiles, given: GivenParts, engine: Engine) -> None:
     """Raises ValueError if the pattern is missing, or if something is given although the files say it."""
     is_complete = _FORMATS[files.format].is_complete
-    if is_complete and given != GivenParts():
+    if is_complete and (given.pattern is not None or given.unicode != "none"):
         raise ValueError(
-            f"{files.path} already contains the pattern, the special tokens and the normalization; remove the pattern "
-            f"{given.pattern!r}, the special tokens {given.special_tokens or 'none'} and the normalization "
-            f"{given.unicode!r} from the settings"
+            f"{files.path} already contains the pattern and the normalization; remove the pattern {given.pattern!r} "
+            f"and the normalization {given.unicode!r} from the settings"
         )
     if not is_complete and given.pattern is None:
         raise ValueError(
@@ -249,7 +246,8 @@ def name_source(source: str) -> Iterator[None]:
 
 def _read_tokenizer_json_files(files: TokenizerFiles, given: GivenParts, engine: Engine) -> AnyModel:
     [text] = files.read_texts()
-    return read_json_and_roles(text, files.read_beside(SPECIAL_TOKENS_FILE), files.read_beside(CONFIG_FILE), engine)
+    beside = files.read_beside(SPECIAL_TOKENS_FILE), files.read_beside(CONFIG_FILE)
+    return read_json_and_roles(text, *beside, engine, given.special_tokens)
 
 
 def _read_tiktoken_file(files: TokenizerFiles, given: GivenParts, engine: Engine) -> Model:

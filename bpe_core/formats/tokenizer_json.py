@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from bpe_core.encoding.library_model import LibraryModel
 from bpe_core.encoding.model import ROLES, Model, NotExpressibleError, check_roles
 from bpe_core.encoding.piece_model import PieceModel
+from bpe_core.formats.given_special_tokens import GivenSpecialTokens, declare_special_tokens, list_given_roles
 from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugging_face, to_hugging_face
 from bpe_core.formats.library_json import read_for_library
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
@@ -95,19 +96,33 @@ def read_tokenizer_json(content: Any, engine: Engine = "native") -> AnyModel:
 
 
 def read_json_and_roles(
-    text: str, special_tokens_map: str | None, tokenizer_config: str | None, engine: Engine
+    text: str,
+    special_tokens_map: str | None,
+    tokenizer_config: str | None,
+    engine: Engine,
+    special_tokens: GivenSpecialTokens | None = None,
 ) -> AnyModel:
     """Returns the model in the texts of a `tokenizer.json` and of the files beside it, as far as they exist.
+
+    Args:
+        text: the text of the `tokenizer.json`.
+        special_tokens_map: the text of a `special_tokens_map.json`.
+        tokenizer_config: the text of a `tokenizer_config.json`.
+        engine: see `Engine`.
+        special_tokens: tokens that become special tokens, with roles that replace those of the files.
 
     Raises:
         KeyError, AttributeError, TypeError, ValueError: a file is damaged, contradicts another, asks for something that
             is not supported, or was saved with another version of Unicode.
     """
-    model = read_tokenizer_json(json.loads(text), engine)
+    content = json.loads(text)
+    if special_tokens and isinstance(content, dict) and content.get("version") == HUGGING_FACE_VERSION:
+        content = declare_special_tokens(content, special_tokens)
+    model = read_tokenizer_json(content, engine)
     if tokenizer_config:
         check_unicode_version(json.loads(tokenizer_config))
     given = special_tokens_map or tokenizer_config
-    roles = read_special_tokens_map(json.loads(given)) if given else {}
+    roles = (read_special_tokens_map(json.loads(given)) if given else {}) | list_given_roles(special_tokens or {})
     return replace(model, special_roles=check_roles(roles, model.special_tokens) or model.special_roles)
 
 

@@ -220,13 +220,13 @@ def make_row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[So
             raise ValueError(
                 f"shards.{setting} is true, but {settings.tokenizer} has no {role} token; its roles are "
                 f"{tokenizer.special_roles or 'none'}. Set shards.{setting} to false, train with "
-                "tokenizer.special_tokens, or give shards.special_tokens for files that do not contain them"
+                "tokenizer.special_tokens, or name the token in shards.special_tokens"
             )
     pad_id = tokenizer.special_id("pad")
     pad_id = tokenizer.special_id("eos") if pad_id is None else pad_id
     if pad_id is None:
         raise ValueError(
             f"{settings.tokenizer} has neither a pad nor an eos token to pad rows with; train with "
-            "tokenizer.special_tokens, or give shards.special_tokens for files that do not contain them"
+            "tokenizer.special_tokens, or name the token in shards.special_tokens"
         )
     return RowFormat(settings, find_carried_schema(sources, settings.carry), pad_id)

@@ -31,7 +31,9 @@ from pipelines.storage.tokenizer_files import read_tokenizer
 
 def read_job_tokenizer(settings: Shards) -> Tokenizer:
     """Returns the tokenizer that the settings name; see `read_tokenizer`."""
-    return read_tokenizer(settings.tokenizer or "", settings.pattern, settings.special_tokens, settings.unicode)
+    return read_tokenizer(
+        settings.tokenizer or "", settings.pattern, settings.special_tokens, settings.unicode, settings.engine
+    )
 
 
 def make_segments(

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from bpe_core.encoding.added_tokens import SpecialInText
+from bpe_core.formats.tokenizer_json import Engine
 from bpe_core.pretokenize.normalizer import Normalization
 from pipelines.settings.section import OutputFolder, Section
 from pipelines.storage.output_files import ROW_COLUMNS
@@ -40,7 +41,14 @@ class Shards(Section):
         "none", description="the Unicode normalization of such a tokenizer, such as NFC for Qwen's files"
     )
     special_tokens: dict[str, dict[str, int]] = Field(
-        {}, description="for such a tokenizer: role to spelling to id, such as {eos: {<|endoftext|>: 100257}}"
+        {},
+        description="special tokens that the tokenizer's files do not declare, or give no role: role to spelling to "
+        "id, such as {eos: {<|endoftext|>: 100257}}",
+    )
+    engine: Engine = Field(
+        "auto",
+        description="what encodes: compiled code (native), Hugging Face's library (hf), or the library only for a "
+        "tokenizer.json that compiled code does not support (auto)",
     )
     bucket_lengths: tuple[Annotated[int, Field(gt=0)], ...] = Field(
         (128, 256, 512, 1024, 2048),

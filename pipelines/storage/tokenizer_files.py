@@ -28,7 +28,7 @@ def read_tokenizer(
     Args:
         path: the folder or the file; see `Tokenizer.load`.
         pattern: splits text into words, for files that do not contain it.
-        special_tokens: role -> spelling -> id, for the same files.
+        special_tokens: role -> spelling -> id, as for `Tokenizer.load`.
         unicode: the Unicode normalization of the text, for the same files.
         engine: what encodes; see `Engine`.
 

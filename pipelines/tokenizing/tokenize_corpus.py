@@ -34,7 +34,7 @@ from pipelines.tokenizing.tokenize_task import TokenizeTasks
 _CORPUS_SETTINGS_NOT_IN_IDENTITY = ("files", "sample", "weights")
 _SHARDS_SETTINGS_NOT_IN_IDENTITY = (
     *("output", "on_changed", "on_removed"),
-    *("tokenizer", "pattern", "unicode", "special_tokens"),  # The tokenizer's fingerprint covers these.
+    *("tokenizer", "pattern", "unicode", "special_tokens", "engine"),  # The tokenizer's fingerprint covers these.
 )
 
 

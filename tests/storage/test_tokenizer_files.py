@@ -55,10 +55,9 @@ def test_a_tokenizer_without_a_pattern_is_read_with_one(name: str, paths: dict[s
             "own",
             "gpt2",
             {},
-            r"own/tokenizer\.json already contains the pattern, the special tokens and the normalization; "
-            "remove the pattern 'gpt2'",
+            r"own/tokenizer\.json already contains the pattern and the normalization; remove the pattern 'gpt2'",
         ),
-        ("own", None, SPECIAL, r"own/tokenizer\.json already contains the pattern"),
+        ("own", None, {"eos": {"<|e|>": 3}}, "the special token '<|e|>' was given the id 3, which is that of"),
         ("ranks", "gpt2", {"eos": {"<|e|>": 3}}, r"tokenizer\.tiktoken: the id 3 is given to b'\\x03' and to b'<|e|>'"),
         (
             "tables",
@@ -97,6 +96,8 @@ def test_files_of_every_format_are_found(paths: dict[str, str], tmp_path: Path) 
         Tokenizer.load(old / "damaged.tiktoken", pattern="gpt2")
     own = Path(paths["own"])
     assert Tokenizer.load(own / "tokenizer.json").special_id("eos") == 264
+    named = Tokenizer.load(own, special_tokens={"eos": {"<|e|>": 264}, "pad": {"<pad>": 265}})
+    assert (named.special_id("eos"), named.special_id("pad"), named.vocab_size) == (264, 265, 266)
     with pytest.raises(ValueError, match=r"the engine is hf, but that library reads only a tokenizer\.json"):
         Tokenizer.load(ranks, pattern="gpt2", engine="hf")
 
@@ -109,7 +110,7 @@ def test_the_normalization_of_a_tokenizer_without_a_pattern_is_given(name: str, 
     assert normalized.encode(decomposed) == plain.encode(composed)
     assert normalized.fingerprint != plain.fingerprint
     with pytest.raises(
-        ValueError, match=r"own/tokenizer\.json already contains the pattern, .* remove .* the normalization 'NFC'"
+        ValueError, match=r"own/tokenizer\.json already contains the pattern and .* remove .* the normalization 'NFC'"
     ):
         read_tokenizer(paths["own"], unicode="NFC")
 

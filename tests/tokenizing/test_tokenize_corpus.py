@@ -1,13 +1,14 @@
 """Job 2: what the shards and the manifest hold, what input it refuses, and runs on a finished output."""
 
 import hashlib
+import json
 import random
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -27,11 +28,13 @@ from shard_outputs import (
     write_corpus,
     write_file,
 )
+from tokenizers_made_by_hand import make_word_level_content
 
 from bpe_core.export import export_tokenizer
 from bpe_core.tokenizer import Tokenizer
 from pipelines.checking.verify_shards import check_shards
 from pipelines.errors import BadInputError, PipelineError
+from pipelines.rows.segments import read_job_tokenizer
 from pipelines.settings.project import Project
 from pipelines.settings.shards import Shards
 from pipelines.storage.manifest import read_json
@@ -299,7 +302,7 @@ def test_every_setting_is_tried_above() -> None:
         *("special_in_text", "repeated_ends", "on_changed", "on_removed", "buckets", "row_length", "unicode"),
     }
     tried = {name for changed in SETTINGS for name in changed} | tried_elsewhere
-    assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens"}
+    assert tried == set(Shards.model_fields) - {"output", "tokenizer", "pattern", "special_tokens", "engine"}
 
 
 def test_special_tokens_spelled_in_texts_are_what_the_setting_says(tokenizer: Path, tmp_path: Path) -> None:
@@ -382,8 +385,26 @@ def test_shards_of_a_tiktoken_file_are_normalized_if_the_settings_say_so(tokeniz
         ids[unicode] = [real_ids(row) for row in sorted(rows_in(tmp_path / unicode), key=lambda row: row["source_row"])]
     assert ids["none"][0] != ids["none"][1]
     assert ids["NFC"] == [ids["none"][0]] * 2
-    with pytest.raises(ValueError, match="already contains the pattern, the special tokens and the normalization"):
+    with pytest.raises(ValueError, match="already contains the pattern and the normalization"):
         tokenize_corpus(project(corpus, tokenizer, tmp_path / "own", {"unicode": "NFC"}))
+
+
+def test_a_tokenizer_of_the_library_gives_shards_with_the_tokens_that_the_settings_name(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="pip install tokenmill[hf]")
+    content = make_word_level_content(normalizer=None)
+    del content["added_tokens"][2]  # [SEP] is in the vocabulary only, and no file gives it a role.
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    corpus = write_file(tmp_path / "a.parquet", ["hug pug!", "pug", "", "hug [SEP] x", "hug pug!"])
+    named = {"special_tokens": {"eos": {"[SEP]": 2}, "pad": {"[PAD]": 7}}}
+    with pytest.raises(ValueError, match=r"has no eos token; .* or name the token in shards\.special_tokens"):
+        tokenize_corpus(project(corpus, tmp_path / "tokenizer.json", tmp_path / "none"))
+    settings = project(corpus, tmp_path / "tokenizer.json", tmp_path / "out", named, deduplicate="exact")
+    tokenize_corpus(settings)
+    rows = sorted(rows_in(tmp_path / "out"), key=lambda row: row["source_row"])
+    assert [real_ids(row) for row in rows] == [[3, 4, 6, 2], [4, 2], [3, 0, 0, 0, 0, 2]]
+    assert {row["input_ids"][-1] for row in rows} == {7}
+    checks = check_shards(str(tmp_path / "out"), read_job_tokenizer(cast(Shards, settings.shards)))
+    assert {check.status for check in checks} <= {"pass", "skip"}
 
 
 def test_row_groups_are_as_large_as_asked(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
