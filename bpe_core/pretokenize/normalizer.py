@@ -637,9 +637,14 @@ def normalize_array(texts: pa.Array, form: Normalization, lowercase: bool) -> pa
     new_data, new_offsets = normalize_bytes(data, offsets, form, lowercase)
     if new_data is data:
         return texts
+    return make_text_array(new_data, new_offsets, texts)
+
+
+def make_text_array(data: UInt8s, offsets: Int64s, texts: pa.Array) -> pa.Array:
+    """Returns an array of large strings that has given bytes and offsets, and the nulls of `texts`."""
     valid = pa.array(texts.is_valid().to_numpy(zero_copy_only=False)) if texts.null_count else None
     validity = None if valid is None else valid.buffers()[1]
-    buffers = [validity, pa.py_buffer(new_offsets), pa.py_buffer(new_data)]
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.large_string(), len(texts), buffers, texts.null_count)
 
 

@@ -1,0 +1,52 @@
+"""The entry `normalizer` of `tokenizer.json`, for tokenizers whose normalizer is made of steps."""
+
+import json
+from typing import Any
+
+from bpe_core.merging.alphabet import BYTE_TO_CHARACTER
+from bpe_core.pretokenize.normalizer_steps import (
+    LowerCase,
+    NormalizerStep,
+    NormalizerSteps,
+    Prepend,
+    ReplacePattern,
+    ReplaceText,
+    SpellBytes,
+    Strip,
+    UnicodeForm,
+)
+
+
+def read_normalizer_steps(normalizer: Any) -> NormalizerSteps:
+    """Returns the normalizer that an entry asks for.
+
+    Raises:
+        ValueError: The entry asks for a normalizer that is not supported; the message names it.
+
+    >>> read_normalizer_steps({"type": "Prepend", "prepend": "▁"}).normalize("a")
+    '▁a'
+    """
+    return NormalizerSteps(tuple(_list_steps(normalizer)))
+
+
+def _list_steps(entry: Any) -> list[NormalizerStep]:
+    match entry:
+        case None:
+            return []
+        case {"type": "Sequence", "normalizers": list(entries)}:
+            return [step for one in entries for step in _list_steps(one)]
+        case {"type": "NFC" | "NFD" | "NFKC" | "NFKD" as form}:
+            return [UnicodeForm(form)]
+        case {"type": "Lowercase"}:
+            return [LowerCase()]
+        case {"type": "Prepend", "prepend": str(content)}:
+            return [Prepend(content)]
+        case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
+            return [ReplaceText(old, new)]
+        case {"type": "Replace", "pattern": {"Regex": str(pattern)}, "content": str(new)}:
+            return [ReplacePattern(pattern, new)]
+        case {"type": "Strip", "strip_left": bool(left), "strip_right": bool(right)}:
+            return [Strip(left, right)]
+        case {"type": "ByteLevel"}:
+            return [SpellBytes("".join(BYTE_TO_CHARACTER[byte] for byte in range(256)))]
+    raise ValueError(f"normalizer {json.dumps(entry)[:200]} is not supported")
