@@ -550,7 +550,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (["model", "continuing_subword_prefix"], "##", "model.continuing_subword_prefix is '##'"),
         (["model", "end_of_word_suffix"], "</w>", "model.end_of_word_suffix '</w>' does not go with"),
         (["pre_tokenizer"], {"type": "Metaspace"}, 'pre_tokenizer {"type": "Metaspace"} is not supported'),
-        (["pre_tokenizer"], None, "pre_tokenizer null is not supported"),
+        (["pre_tokenizer"], None, "model.unk_token is null, and not every byte has a token"),
         (["pre_tokenizer", "add_prefix_space"], True, "pre_tokenizer .*is not supported"),
         (["normalizer"], {"type": "StripAccents"}, r"normalizer \['StripAccents'\] is not supported"),
         (

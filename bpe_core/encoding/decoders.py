@@ -15,6 +15,9 @@ from bpe_core.merging.alphabet import CHARACTER_TO_BYTE
 # Two digits, or, as Rust reads numbers, a plus and one digit.
 _BYTE_TOKEN = regex.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
 
+# How many bytes a character of UTF-8 has whose first byte is at least so large.
+_CHARACTER_SIZES = ((4, 0xF0), (3, 0xE0), (2, 0xC0), (1, 0))
+
 
 class DecoderStep(Protocol):
     """One step of a decoder."""
@@ -177,3 +180,69 @@ def _read_bytes(token: str) -> bytes:
         return bytes(CHARACTER_TO_BYTE[character] for character in token)
     except KeyError:
         return token.encode()
+
+
+@dataclass(frozen=True)
+class SentencePieceDecoder:
+    """Decodes tokens as the library SentencePiece does; see `TokenDecoder`.
+
+    That library decodes control tokens, such as `<s>`, to nothing. Here they are spelled out.
+
+    Attributes:
+        unknown: the token of unknown characters.
+        unknown_text: what it is decoded to.
+        controls: the control tokens. What follows them can still be the start of the text.
+        has_bytes: whether tokens such as `<0xC3>` are bytes.
+        drops_space: whether a space at the start of the text is left out.
+        drops_all_spaces: whether all spaces there are.
+    """
+
+    unknown: str
+    unknown_text: str
+    controls: frozenset[str]
+    has_bytes: bool
+    drops_space: bool
+    drops_all_spaces: bool
+
+    def decode(self, tokens: Sequence[str]) -> str:
+        """Returns the text of tokens."""
+        parts: list[str] = []
+        waiting = bytearray()
+        is_start, is_empty, has_dropped = True, True, False
+        for token in tokens:
+            byte = _BYTE_TOKEN.fullmatch(token) if self.has_bytes and token.startswith("<0x") else None
+            if byte:
+                waiting.append(int(byte[1], 16))
+                continue
+            if waiting:
+                parts.append(_decode_bytes_one_by_one(bytes(waiting)))
+                waiting.clear()
+                is_empty = False
+            is_start = is_start and is_empty and not has_dropped
+            has_dropped = False
+            if token in self.controls:
+                parts.append(token)
+                continue
+            text = self.unknown_text if token == self.unknown else token.replace("▁", " ")
+            if is_start and token.startswith("▁") and (self.drops_space or self.drops_all_spaces):
+                text, has_dropped = text[1:], not self.drops_all_spaces
+            is_empty = is_empty and not text
+            parts.append(text)
+        return "".join(parts) + _decode_bytes_one_by_one(bytes(waiting))
+
+
+def _decode_bytes_one_by_one(data: bytes) -> str:
+    """Returns the characters of bytes; each byte that is not part of one becomes U+FFFD."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        parts, at = [], 0
+        while at < len(data):
+            width = next(size for size, first in _CHARACTER_SIZES if data[at] >= first)
+            try:
+                parts.append(data[at : at + width].decode())
+                at += width
+            except UnicodeDecodeError:
+                parts.append("\ufffd")
+                at += 1
+        return "".join(parts)

@@ -57,10 +57,13 @@ class MergeTable(NamedTuple):
         slots: open-addressing hash table from pairs to ranks. A slot is, from the top: 21 bits of the left id, 21 bits
             of the right id, 22 bits of the rank.
         merged: the id that each rank's merge makes.
+        priorities: the priority of each rank. Lower ones are merged first, and of equal ones the leftmost; only
+            `merge_with_heap` takes ranks of equal priority.
     """
 
     slots: UInt64s
     merged: Int32s
+    priorities: Int32s
 
 
 class Lanes(NamedTuple):
@@ -186,7 +189,7 @@ def merge_by_scanning(
         table: the merges.
         memory: from `make_lanes`.
     """
-    slots, merged = table
+    slots, merged, _ = table
     waiting, after, before, lanes, words, blocks = memory
     num_busy = min(num_words, _NUM_LANES)
     for turn in range(num_busy):
@@ -286,36 +289,40 @@ def make_links(size: int) -> Links:
 def merge_with_heap(symbols: Int32s, table: MergeTable, memory: Links) -> Any:
     """Merges a word of any size in place; returns how many symbols are left.
 
-    The symbols form a linked list. The pairs that can merge wait in a heap, as numbers of rank (upper 32 bits) and
+    The symbols form a linked list. The pairs that can merge wait in a heap, as numbers of priority (upper 32 bits) and
     place, so that the next merge is the smallest. The time is near linear in the word's size.
     """
     size = symbols.size
+    slots, merged, priorities = table
     after, before, heap = memory
     for at in range(size):
         after[at], before[at] = at + 1, at - 1
     num_waiting = 0
     for at in range(size - 1):
-        rank = np.int64(find_rank(symbols[at], symbols[at + 1], table.slots))
+        rank = find_rank(symbols[at], symbols[at + 1], slots)
         if rank != NO_RANK:
-            _push_to_heap(heap, num_waiting, (rank << 32) | at)
+            _push_to_heap(heap, num_waiting, (np.int64(priorities[rank]) << 32) | at)
             num_waiting += 1
     while num_waiting > 0:
         entry = _pop_from_heap(heap, num_waiting)
         num_waiting -= 1
-        at, rank = entry & 0xFFFFFFFF, entry >> 32
+        at, priority = entry & 0xFFFFFFFF, entry >> 32
         right = after[at]
         # Stale entries are skipped: the symbol here is gone, or the pair has changed since.
-        if symbols[at] < 0 or right >= size or find_rank(symbols[at], symbols[right], table.slots) != rank:
+        if symbols[at] < 0 or right >= size:
             continue
-        symbols[at], symbols[right] = table.merged[rank], _GONE
+        rank = find_rank(symbols[at], symbols[right], slots)
+        if rank == NO_RANK or priorities[rank] != priority:
+            continue
+        symbols[at], symbols[right] = merged[rank], _GONE
         after[at] = after[right]
         if after[at] < size:
             before[after[at]] = at
         for first in (before[at], at):
             if first >= 0 and after[first] < size:
-                rank = np.int64(find_rank(symbols[first], symbols[after[first]], table.slots))
+                rank = find_rank(symbols[first], symbols[after[first]], slots)
                 if rank != NO_RANK:
-                    _push_to_heap(heap, num_waiting, (rank << 32) | first)
+                    _push_to_heap(heap, num_waiting, (np.int64(priorities[rank]) << 32) | first)
                     num_waiting += 1
     write = 0
     for at in range(size):
@@ -325,13 +332,14 @@ def merge_with_heap(symbols: Int32s, table: MergeTable, memory: Links) -> Any:
     return write
 
 
-def make_merge_table(merges: Int32s, ranked_by: RankedBy = "merge") -> MergeTable:
+def make_merge_table(merges: Int32s, ranked_by: RankedBy = "merge", priorities: Int32s | None = None) -> MergeTable:
     """Returns the table of merges. If a pair is listed twice, the later merge counts, as in Hugging Face tokenizers.
 
     Args:
         merges: int32, shape `(num_merges, 3)`: the ids of left, right and the token they make.
         ranked_by: `merge`: a merge's rank is its row. `token`: ranks follow the ids of the tokens that merges make, so
             all merges that make the same token have the same rank.
+        priorities: the priority of each rank; None if it is the rank itself.
 
     Raises:
         ValueError: an id or the number of merges is above `MAX_ID`.
@@ -345,7 +353,9 @@ def make_merge_table(merges: Int32s, ranked_by: RankedBy = "merge") -> MergeTabl
     if ranked_by == "token":
         merged, ranks = np.unique(merged, return_inverse=True)
     _fill_merge_table(slots, np.ascontiguousarray(merges), ranks.astype(np.int64))
-    return MergeTable(slots, np.ascontiguousarray(merged, np.int32))
+    if priorities is None:
+        priorities = np.arange(merged.size, dtype=np.int32)
+    return MergeTable(slots, np.ascontiguousarray(merged, np.int32), priorities)
 
 
 @kernel

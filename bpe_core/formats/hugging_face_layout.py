@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model, NotExpressibleError, make_pre_tokenizer
 from bpe_core.formats.hugging_face_steps import (
@@ -21,6 +19,7 @@ from bpe_core.formats.shared_entries import (
     make_character_alphabet,
     read_added_tokens,
     read_byte_spelling,
+    read_merges,
     spell_tokens,
     write_added_tokens,
 )
@@ -148,7 +147,7 @@ def read_hugging_face(content: dict[str, Any]) -> Model:
             for id_, s in enumerate(spellings)
         ]
         alphabet = make_character_alphabet(tokens, added_ids, suffix, "glued")
-    merges = _read_merges(get_entry(model, "merges"), vocab)
+    merges = read_merges(get_entry(model, "merges"), vocab)
     _refuse_special_made_by_merges(added, kind, merges)
     unknown = model.get("unk_token")
     return Model(
@@ -220,23 +219,6 @@ def _order_spellings(vocab: dict[str, int]) -> list[str]:
             )
         spellings[id_], is_taken[id_] = spelling, True
     return spellings
-
-
-def _read_merges(merges: Any, vocab: dict[str, int]) -> Int32s:
-    """Returns the ids of left, right and merged token of each merge: int32, shape `(merges, 3)`."""
-    ids = np.empty((len(merges), 3), np.int32)
-    for rank, merge in enumerate(merges):
-        sides = merge.split(" ") if isinstance(merge, str) else merge
-        if not isinstance(sides, list) or len(sides) != 2:
-            raise ValueError(f"merge {rank} is {merge!r}; a merge is two tokens")
-        left, right = sides
-        for column, spelling in enumerate((left, right, left + right)):
-            if spelling not in vocab:
-                raise ValueError(
-                    f"merge {rank} ({left!r}, {right!r}) needs the token {spelling!r}, which is not in model.vocab"
-                )
-            ids[rank, column] = vocab[spelling]
-    return ids
 
 
 def _include_added(vocab: Any, ids_of_added: Mapping[str, int]) -> dict[str, int]:

@@ -4,8 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.model import Model
+from bpe_core.kernels import Int32s
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER, CHARACTER_TO_BYTE, MARKER, Alphabet, Placement
 
 _ADDED_TOKEN_FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
@@ -85,6 +88,31 @@ def read_byte_spelling(spelling: str) -> bytes:
         raise ValueError(
             f"the token {spelling!r} holds {error}, which is not one of the 256 characters that stand for bytes"
         ) from error
+
+
+def read_merges(merges: Any, vocab: dict[str, int]) -> Int32s:
+    """Returns the ids of left, right and merged token of each merge: int32, shape `(merges, 3)`.
+
+    Args:
+        merges: the entry `merges`, whose items are two tokens each, in a list or with a space between them.
+        vocab: spelling -> id.
+
+    Raises:
+        ValueError: an item has another form, or `vocab` lacks a token.
+    """
+    ids = np.empty((len(merges), 3), np.int32)
+    for rank, merge in enumerate(merges):
+        sides = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(sides, list) or len(sides) != 2:
+            raise ValueError(f"merge {rank} is {merge!r}; a merge is two tokens")
+        left, right = sides
+        for column, spelling in enumerate((left, right, left + right)):
+            if spelling not in vocab:
+                raise ValueError(
+                    f"merge {rank} ({left!r}, {right!r}) needs the token {spelling!r}, which is not in model.vocab"
+                )
+            ids[rank, column] = vocab[spelling]
+    return ids
 
 
 def make_character_alphabet(

@@ -13,6 +13,7 @@ from bpe_core.formats.given_special_tokens import GivenSpecialTokens, declare_sp
 from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugging_face, to_hugging_face
 from bpe_core.formats.library_json import read_for_library
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
+from bpe_core.formats.sentencepiece_bpe_json import read_sentencepiece_bpe
 from bpe_core.formats.shared_entries import get_entry
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
 
@@ -25,9 +26,6 @@ Engine = Literal["native", "hf", "auto"]
 
 AnyModel = Model | PieceModel | LibraryModel
 """The model of a tokenizer of any family."""
-
-_READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {"BPE": read_hugging_face}
-"""What reads a `tokenizer.json` of Hugging Face's layout, by its `model.type`."""
 
 _log = logging.getLogger(__name__)
 
@@ -133,6 +131,27 @@ def _read_native(content: dict[str, Any]) -> Model | PieceModel:
     if reader is None:
         raise ValueError(f"model.type is {kind!r}; supported are {', '.join(_READER_OF_TYPE)}")
     return reader(content)
+
+
+def _read_bpe(content: dict[str, Any]) -> Model | PieceModel:
+    """Returns the model of a byte-pair encoding, which merges bytes, or characters with a marker at the word's end."""
+    has_bytes = any(_has_step(content.get(entry), "ByteLevel") for entry in ("normalizer", "pre_tokenizer"))
+    if has_bytes or content["model"].get("end_of_word_suffix"):
+        return read_hugging_face(content)
+    return read_sentencepiece_bpe(content)
+
+
+def _has_step(entry: Any, kind: str) -> bool:
+    """Returns whether an entry, or a step in a list of its steps, is of a type."""
+    if isinstance(entry, list):
+        return any(_has_step(one, kind) for one in entry)
+    return isinstance(entry, dict) and (
+        entry.get("type") == kind or any(_has_step(value, kind) for value in entry.values())
+    )
+
+
+_READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {"BPE": _read_bpe}
+"""What reads a `tokenizer.json` of Hugging Face's layout, by its `model.type`."""
 
 
 def _read_unsupported(content: dict[str, Any], reason: ValueError) -> LibraryModel:

@@ -1,5 +1,6 @@
 """The steps of a `StepSplitter`: what splits words further, and the step that does so by a pattern."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
@@ -91,15 +92,11 @@ class PatternStep:
 
     def split_words(self, batch: SplitBatch, is_first: Booleans) -> SplitBatch:
         """Returns the batch with each of its words split by the expression; see `WordStep`."""
-        data, offsets, (ends, first_end, stride) = batch
-        # The bounds of the words before; with stride 2 also those of the gaps between them, which are taken out below.
-        bounds = np.concatenate([offsets[:1], ends])
-        inner = self._pre_tokenizer.split_batch(data, bounds)
-        if not self._uses_scanned_words:
-            inner = self._join_matches(bounds, inner)
-        if stride == 2:
-            inner = _leave_out_even_texts(bounds, inner)
-        return SplitBatch(data, offsets, inner._replace(first_end=inner.first_end[first_end]))
+        return split_each_word(batch, self._split_texts)
+
+    def _split_texts(self, data: UInt8s, bounds: Int64s) -> WordEnds:
+        words = self._pre_tokenizer.split_batch(data, bounds)
+        return words if self._uses_scanned_words else self._join_matches(bounds, words)
 
     def _join_matches(self, bounds: Int64s, matches: WordEnds) -> WordEnds:
         ends = np.empty(2 * (matches.ends.size + bounds.size), np.int64)
@@ -110,8 +107,24 @@ class PatternStep:
         return WordEnds(ends[: first_end[-1]], first_end, 2)
 
 
-def _leave_out_even_texts(bounds: Int64s, words: WordEnds) -> WordEnds:
-    """Returns the words of every second text: those of the texts 0, 2, 4 … are left out.
+def split_each_word(batch: SplitBatch, split_texts: Callable[[UInt8s, Int64s], WordEnds]) -> SplitBatch:
+    """Returns a batch in which each word is replaced by the words that it is split into; the bytes stay.
+
+    Args:
+        batch: the batch.
+        split_texts: splits texts: it takes the bytes and the bounds of texts that join to each other.
+    """
+    data, offsets, (ends, first_end, stride) = batch
+    # With stride 2, every second of these texts is the gap before a word.
+    bounds = np.concatenate([offsets[:1], ends])
+    words = split_texts(data, bounds)
+    if stride == 2:
+        words = _leave_out_gaps(bounds, words)
+    return SplitBatch(data, offsets, words._replace(first_end=words.first_end[first_end]))
+
+
+def _leave_out_gaps(bounds: Int64s, words: WordEnds) -> WordEnds:
+    """Returns the words of the texts 1, 3, 5 …, which are words, and none for the others, which are gaps.
 
     Args:
         bounds: where each text starts, and where the last one ends.
@@ -123,11 +136,9 @@ def _leave_out_even_texts(bounds: Int64s, words: WordEnds) -> WordEnds:
         starts = np.concatenate([bounds[:1], ends])[:-1]
         ends, first_end = np.stack([starts, ends], axis=1).ravel(), 2 * first_end
     sizes = np.diff(first_end)
-    is_left_out = np.arange(sizes.size) % 2 == 0
-    kept_sizes = np.where(is_left_out, 0, sizes)
-    return WordEnds(
-        ends[np.repeat(~is_left_out, sizes)], np.concatenate([np.zeros(1, np.int64), np.cumsum(kept_sizes)]), 2
-    )
+    is_gap = np.arange(sizes.size) % 2 == 0
+    kept = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.where(is_gap, 0, sizes))])
+    return WordEnds(ends[np.repeat(~is_gap, sizes)], kept, 2)
 
 
 @kernel
