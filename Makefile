@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 RUN := $(VENV)/bin
 BENCH := .venv-bench
 BENCH_READY := $(BENCH)/.ready
+BENCH_1 := .venv-bench-1
+BENCH_1_READY := $(BENCH_1)/.ready
 
 # Rebuilt when the dependencies change. The packages are installed in editable mode: they run from this folder.
 $(READY): pyproject.toml
@@ -14,7 +16,7 @@ $(READY): pyproject.toml
 	$(RUN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-.PHONY: help env train tokenize sweep verify report bench test test-all test-cluster cluster-up cluster-down lint types \
+.PHONY: help env train tokenize sweep verify report bench bench-new test test-all test-cluster cluster-up cluster-down lint types \
 	check clean
 
 help:  ## list all targets
@@ -43,6 +45,15 @@ $(BENCH_READY): pyproject.toml benchmarks/requirements.txt
 	$(BENCH)/bin/python -m pip install --quiet --upgrade pip
 	$(BENCH)/bin/python -m pip install --quiet --editable . --requirement benchmarks/requirements.txt
 	touch $@
+
+# Version 1.0 of tokenizers cannot be in one environment with the version that the other benchmarks use.
+$(BENCH_1_READY): Makefile
+	$(PYTHON) -m venv $(BENCH_1)
+	$(BENCH_1)/bin/python -m pip install --quiet --pre 'tokenizers>=1.0.0rc3' numpy pyarrow
+	touch $@
+
+bench-new: $(BENCH_READY) $(BENCH_1_READY)  ## time text not seen before; CORPUS="files" (lang, text), ARGS="--groups en zh+ja"
+	$(BENCH)/bin/python benchmarks/new_text.py --corpus $(CORPUS) --tokenizers-1-python $(BENCH_1)/bin/python $(ARGS)
 
 bench: $(BENCH_READY)  ## time tokenmill and other libraries; CORPUS="files", ARGS="--rounds 5 --sections encode"
 	$(BENCH)/bin/python benchmarks/bench.py --corpus $(CORPUS) $(ARGS)
