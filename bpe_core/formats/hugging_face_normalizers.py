@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER
+from bpe_core.pretokenize.character_map import BertNormalizer, CleanForNmt, StripAccents
 from bpe_core.pretokenize.normalizer_steps import (
     LowerCase,
     NormalizerStep,
@@ -47,6 +48,14 @@ def _list_steps(entry: Any) -> list[NormalizerStep]:
             return [ReplacePattern(pattern, new)]
         case {"type": "Strip", "strip_left": bool(left), "strip_right": bool(right)}:
             return [Strip(left, right)]
+        case {"type": "StripAccents"}:
+            return [StripAccents()]
+        case {"type": "Nmt"}:
+            return [CleanForNmt()]
+        case {"type": "BertNormalizer", "clean_text": bool(clean), "handle_chinese_chars": bool(chinese), **others}:
+            match others:
+                case {"strip_accents": bool() | None as strips, "lowercase": bool(lowercase)}:
+                    return [BertNormalizer(clean, chinese, lowercase if strips is None else strips, lowercase)]
         case {"type": "ByteLevel"}:
             return [SpellBytes("".join(BYTE_TO_CHARACTER[byte] for byte in range(256)))]
     raise ValueError(f"normalizer {json.dumps(entry)[:200]} is not supported")

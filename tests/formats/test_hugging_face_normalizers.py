@@ -6,11 +6,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from exactness_texts import NASTY_TEXTS, iterate_code_point_texts
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from bpe_core.formats.hugging_face_normalizers import read_normalizer_steps
+
+BERT = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
 
 ENTRIES: dict[str, dict[str, Any]] = {
     "lower case": {"type": "Lowercase"},
@@ -23,6 +31,14 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "strip": {"type": "Strip", "strip_left": True, "strip_right": True},
     "strip left": {"type": "Strip", "strip_left": True, "strip_right": False},
     "strip right": {"type": "Strip", "strip_left": False, "strip_right": True},
+    "strip accents": {"type": "StripAccents"},
+    "decompose and strip accents": {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}]},
+    "nmt": {"type": "Nmt"},
+    "bert": {**BERT},
+    "bert with case": {**BERT, "lowercase": False},
+    "bert with accents": {**BERT, "strip_accents": False},
+    "bert without cleaning": {**BERT, "clean_text": False, "handle_chinese_chars": False},
+    "bert cleaning": {**BERT, "strip_accents": False, "lowercase": False},
     "byte level": {"type": "ByteLevel"},
     "llama 2": {
         "type": "Sequence",
@@ -33,6 +49,9 @@ ENTRIES: dict[str, dict[str, Any]] = {
     },
     "form and case": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}]},
 }
+
+
+MIXED = "aAé\u0301\u0323\u302e\U0001d165\U0001d16d각 \n\u3000▁中İ\x00\u200d👍'`\r\u0600\xa9"
 
 
 def read_reference(entry: dict[str, Any]) -> Any:
@@ -54,7 +73,8 @@ def test_nasty_texts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-@given(texts=st.lists(st.text(st.sampled_from("aAé\u0301 \n\u3000▁中İ\x00\u200d👍'`")), max_size=4))
+@given(texts=st.lists(st.text(st.sampled_from(MIXED)), max_size=4))
+@settings(deadline=None)
 def test_random_texts(name: str, texts: list[str]) -> None:
     check_texts(ENTRIES[name], texts)
 
