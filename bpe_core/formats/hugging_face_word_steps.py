@@ -37,7 +37,7 @@ def _read_split_step(pattern: dict[str, Any], behavior: Behavior, invert: bool) 
         case {"Regex": str(expression)}:
             return (PatternStep(expression, behavior, invert),)
         case {"String": str(part)} if part:
-            return (PatternStep(str(regex.escape(part)), behavior, invert),)
+            return (PatternStep(str(regex.escape(part)), behavior, invert, literal=part),)
     raise ValueError(f"pre_tokenizer Split has the pattern {json.dumps(pattern)[:200]}, which is not supported")
 
 

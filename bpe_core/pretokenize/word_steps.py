@@ -59,6 +59,7 @@ class PatternStep:
         expression: the expression, in the syntax of the `regex` package; see `PreTokenizer.pattern`.
         behavior: what becomes of its matches.
         invert: matches and the gaps between them change their roles.
+        literal: what every match contains, if that is known. A batch without it is not searched for matches.
 
     Raises:
         ValueError: the expression is not supported, or it matches the empty string and `behavior` joins its matches.
@@ -72,6 +73,7 @@ class PatternStep:
     expression: str
     behavior: Behavior = "Isolated"
     invert: bool = False
+    literal: str = ""
 
     def __post_init__(self) -> None:
         """Checks the expression."""
@@ -92,6 +94,9 @@ class PatternStep:
 
     def split_words(self, batch: SplitBatch, is_first: Booleans) -> SplitBatch:
         """Returns the batch with each of its words split by the expression; see `WordStep`."""
+        keeps_gaps = self.behavior != "Removed" or not self.invert
+        if keeps_gaps and self.literal.encode() not in batch.data.tobytes():
+            return batch
         return split_each_word(batch, self._split_texts)
 
     def _split_texts(self, data: UInt8s, bounds: Int64s) -> WordEnds:
