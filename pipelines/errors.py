@@ -15,6 +15,8 @@
 Besides these, a wrong setting is a plain `ValueError`, and a failing file system raises `OSError`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _LASTING_ERRORS: tuple[type[BaseException], ...] = (
@@ -94,3 +96,32 @@ class UnreadableContentError(Exception):
 
 class CheckSkippedError(Exception):
     """A check cannot be made; the message says why."""
+
+
+@contextmanager
+def locate_errors(place: str) -> Iterator[None]:
+    """Makes the message of every error that its block raises name a place, such as a file, unless it does already.
+
+    An error of the operating system keeps its class; others become one that leads to the same exit code.
+
+    Raises:
+        BadInputError: the block raised another error that `is_lasting`.
+        PipelineError: the block raised any other error.
+    """
+    try:
+        yield
+    except ImportError:
+        raise  # A package for this kind of file is missing, whatever the place.
+    except Exception as error:
+        if place in str(error):
+            raise
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = place  # Python adds it to the message.
+            raise
+        kind = type(error)
+        if isinstance(error, OSError) and kind.__module__ == "builtins":
+            raise kind(f"{place}: {error}") from error
+        message = str(error) if isinstance(error, (BadInputError, PipelineError)) else f"{kind.__name__}: {error}"
+        message = f"{place}: {message.removesuffix(': ')}"
+        is_bad_input = is_lasting(kind) and not isinstance(error, FileNotFoundError)
+        raise (BadInputError(message) if is_bad_input else PipelineError(message)) from error

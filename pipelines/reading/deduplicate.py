@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bpe_core.pretokenize.text_splitter import TextSplitter
+from pipelines.errors import locate_errors
 from pipelines.reading.documents import DocumentBatch, read_task
 from pipelines.reading.tasks import Task
 from pipelines.running.runners import run_pipeline
@@ -234,7 +235,7 @@ def compare_part(
 def _read_hashes(path: str, low: int, high: int) -> npt.NDArray[np.void]:
     """Returns the rows of a file of sorted hashes whose high halves are in `range(low, high)`."""
     size = files.get_size(path) // _HASHED_ROW.itemsize
-    with files.open_raw(path) as file:
+    with locate_errors(path), files.open_raw(path) as file:
         start, stop = (
             bisect_left(range(size), bound, key=lambda index: _read_hashed_rows(file, index, 1)["high"][0])
             if 0 < bound < 1 << 64
@@ -278,7 +279,7 @@ class TaskDuplicates:
         path = _duplicates_path(folder, name)
         if corpus.deduplicate == "off" or not files.exists(path):
             return cls({})
-        with files.open_raw(path) as file:
+        with locate_errors(path), files.open_raw(path) as file:
             table = pq.read_table(file)
         sources, rows = table["source_file"], table["source_row"]
         return cls({path: rows.filter(pc.equal(sources, path)).to_numpy() for path in sources.unique().to_pylist()})

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.errors import BadInputError
+from pipelines.errors import BadInputError, locate_errors
 from pipelines.reading.formats.bad_rows import MAX_VALUE_BYTES, POLICY_SETTINGS, BadRows
 from pipelines.settings.corpus import Corpus
 from pipelines.storage import files
@@ -55,12 +56,17 @@ class Quarantine:
         """Returns itself."""
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Closes the file, if there is one."""
-        self._write()
-        if self._writer is not None and self._file is not None:
-            self._writer.close()
-            self._file.close()
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Closes the file, if there is one; after an error of the block it is not complete."""
+        with locate_errors(self.path or "") if error is None else suppress(Exception):
+            try:
+                if error is None:
+                    self._write()
+                if self._writer is not None:
+                    self._writer.close()
+            finally:
+                if self._file is not None:
+                    self._file.close()
 
     @property
     def has_file(self) -> bool:
@@ -82,7 +88,8 @@ class Quarantine:
             if self.path is not None:
                 self._waiting.append(bad)
             if len(self._waiting) == _MAX_WAITING_ROWS:
-                self._write()
+                with locate_errors(self.path or ""):
+                    self._write()
             # If one task alone exceeds the limit, the whole job fails, so it can stop now.
             limit = self._corpus.max_bad_documents
             if limit is not None and self._counts[_TOTAL] > limit:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
+from pipelines.errors import locate_errors
 from pipelines.storage.local_files import LocalFiles, StoredFile, has_glob_mark
 from pipelines.storage.output_files import TEMPORARY_FOLDER
 from pipelines.storage.quiet_beam import quiet_beam_import
@@ -131,7 +132,7 @@ def get_size(path: str) -> int:
 
 def read_text(path: str) -> str:
     """Returns a whole file as text; raises ValueError if it is not UTF-8."""
-    with open_raw(path) as file:
+    with locate_errors(path), open_raw(path) as file:
         content = file.read()
     try:
         return content.decode()
@@ -148,12 +149,12 @@ def write_bytes(path: str, content: bytes | memoryview) -> None:
     """Writes a file atomically: a reader sees the old content or the new content, never a part."""
     storage = _files_at(path)
     if not storage.has_folders:  # An object store shows a file only when it is closed.
-        with storage.create(path) as file:
+        with locate_errors(path), storage.create(path) as file:
             file.write(content)
         return
     folder, name = storage.split(path)
     temporary = storage.join(folder, TEMPORARY_FOLDER, f"{uuid.uuid4().hex}-{name}")
-    with storage.create(temporary) as file:
+    with locate_errors(path), storage.create(temporary) as file:
         file.write(content)
     publish([(temporary, path)])
 
@@ -165,7 +166,8 @@ def publish(moves: Iterable[tuple[str, str]]) -> None:
     do not appear together: whatever declares them finished must be written afterwards.
     """
     sources, targets = map(list, zip(*moves, strict=True))
-    _files_at(sources[0]).rename(sources, targets)
+    with locate_errors(targets[0]):
+        _files_at(sources[0]).rename(sources, targets)
 
 
 def delete(*paths: str) -> None:

@@ -49,14 +49,18 @@ class ShardWriter:
         plain_columns = [field.name for field in row_format.schema if not pa.types.is_list(field.type)]
         if row_format.is_packed:
             plain_columns += [f"{name}.list.element" for name in row_format.segment_column_names]
-        self._writer = pq.ParquetWriter(
-            self._file,
-            row_format.schema,
-            compression="zstd",
-            compression_level=row_format.settings.compression_level,
-            use_dictionary=plain_columns,
-            write_statistics=plain_columns,
-        )
+        try:
+            self._writer = pq.ParquetWriter(
+                self._file,
+                row_format.schema,
+                compression="zstd",
+                compression_level=row_format.settings.compression_level,
+                use_dictionary=plain_columns,
+                write_statistics=plain_columns,
+            )
+        except BaseException:
+            self._file.close()
+            raise
         self.path = path
         self.num_rows = 0
         self.num_tokens = 0
@@ -83,8 +87,10 @@ class ShardWriter:
 
     def abandon(self) -> None:
         """Closes the file without the waiting rows."""
-        self._writer.close()
-        self._file.close()
+        try:
+            self._writer.close()
+        finally:  # Also if the disk is full.
+            self._file.close()
 
     def _count_rows_of_group(self) -> int | None:
         """Returns how many waiting rows fill a row group, by their padded ids or by their carried values; else None."""

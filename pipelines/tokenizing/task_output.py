@@ -2,10 +2,12 @@
 
 import uuid
 from collections import Counter
+from contextlib import suppress
 from typing import Any, Self
 
 import pyarrow as pa
 
+from pipelines.errors import locate_errors
 from pipelines.rows.columns import RowFormat
 from pipelines.storage import files
 from pipelines.storage.manifest import write_json
@@ -45,7 +47,8 @@ class TaskOutput:
             return
         try:
             for shard in self._shards.values():
-                shard.abandon()
+                with suppress(Exception):  # Such as a full disk again; the block's error says more.
+                    shard.abandon()
         finally:
             files.delete(self._temporary)
 
@@ -53,8 +56,10 @@ class TaskOutput:
         """Adds rows to the shard of a bucket; see `ShardWriter.add`."""
         if bucket not in self._shards:
             path = files.join(self._temporary, f"{bucket}.parquet")
-            self._shards[bucket] = ShardWriter(self._format, bucket, path)
-        self._shards[bucket].add(rows)
+            with locate_errors(path):
+                self._shards[bucket] = ShardWriter(self._format, bucket, path)
+        with locate_errors(self._shards[bucket].path):
+            self._shards[bucket].add(rows)
 
     def finish(self, counts: Counter[str], key: str, left_out: str = "", has_quarantine: bool = False) -> None:
         """Closes the shards, moves all files to their final names, and writes the task's entry.
@@ -66,7 +71,8 @@ class TaskOutput:
             has_quarantine: whether bad rows were written to `quarantine_path`.
         """
         for shard in self._shards.values():
-            shard.close()
+            with locate_errors(shard.path):
+                shard.close()
         shards = []
         moves = []
         for bucket, shard in sorted(self._shards.items()):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bpe_core.kernels import Int64s
+from pipelines.errors import locate_errors
 from pipelines.storage import files
 from pipelines.storage.output_files import TOKEN_COUNTS
 from pipelines.tokenizing.task_entries import NUM_READ_THREADS, token_counts_path
@@ -55,7 +56,7 @@ def sum_token_counts(folder: str, tasks: Sequence[str], vocab_size: int) -> Int6
 
 
 def _read_table(path: str) -> pa.Table:
-    with files.open_raw(path) as file:
+    with locate_errors(path), files.open_raw(path) as file:
         return pq.read_table(file)
 
 
@@ -67,7 +68,7 @@ def read_token_counts(path: str) -> Int64s:
         ValueError: the file is not a NumPy array.
     """
     path = path if path.endswith(".npy") else files.join(path, TOKEN_COUNTS)
-    with files.open_raw(path) as file:
+    with locate_errors(path), files.open_raw(path) as file:
         try:
             return np.asarray(np.load(file, allow_pickle=False))
         except (ValueError, EOFError) as error:

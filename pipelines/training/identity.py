@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
+from pipelines.errors import locate_errors
 from pipelines.reading.fingerprints import compute_sha256
 from pipelines.reading.source_files import SourceFile
 from pipelines.settings.jobs import TrainingJob
@@ -58,7 +59,7 @@ def describe_given_counts(folder: str, pre_tokenizer: PreTokenizer) -> dict[str,
 
 def _hash_file(path: str) -> str:
     """Returns the SHA-256 of a whole file, because other counts of the same words often have the same size."""
-    with files.open_raw(path) as file:
+    with locate_errors(path), files.open_raw(path) as file:
         return compute_sha256(file)
 
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.word_counting import WORD_COUNTS, sum_word_counts
+from pipelines.errors import locate_errors
 from pipelines.reading.quarantine import check_limits, summarize_quarantine
 from pipelines.reading.weights import split_source_counts
 from pipelines.running.console import console
@@ -94,7 +95,7 @@ def read_word_counts(folder: str, min_count: int = 1) -> tuple[pa.Table, dict[st
     """
     tables: list[pa.Table] = []
     for path in (stored.path for stored in find_word_counts(folder)):
-        with files.open_raw(path) as file:
+        with locate_errors(path), files.open_raw(path) as file:
             table = pq.read_table(file)
         if not {"word", "count"} <= set(table.column_names):
             raise ValueError(f"{path}: word counts need the columns word and count; it has {table.column_names}")

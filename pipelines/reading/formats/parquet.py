@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipelines.errors import locate_errors
 from pipelines.reading.carried_types import cast_column, choose_memory_type
 from pipelines.reading.formats.bad_rows import BadRows, is_bad_content, make_file_error
 from pipelines.reading.formats.partitions import find_partitions
@@ -158,11 +159,12 @@ def read_parquet(
             except _TimestampRangeError as error:
                 raise ValueError(str(error)) from None
             except Exception as error:
+                where = f"{file_slice.path}, row group {index} (from row {row})"
                 if not is_bad_content(error):
-                    raise
+                    with locate_errors(where):
+                        raise
                 what = _name_unreadable_column(parquet, index, text_path, carry)
                 detail, remedy = _describe_failure(error, what)
-                where = f"{file_slice.path}, row group {index} (from row {row})"
                 bad = BadRows(file_slice.path, row, next_group - row, "unreadable", detail, where=where, remedy=remedy)
                 yield RawRows.of_bad(bad)
             else:

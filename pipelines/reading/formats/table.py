@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from pipelines.errors import BadRowsError
+from pipelines.errors import BadRowsError, locate_errors
 from pipelines.reading.formats.compressed import COMPRESSIONS, check_not_truncated
 from pipelines.reading.formats.jsonl import read_jsonl
 from pipelines.reading.formats.known_answers import read_known_answers
@@ -70,8 +70,10 @@ def read_rows(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], count
 
     Raises:
         ValueError: a column is missing.
+        OSError, PipelineError: the file could not be read now; names it.
     """
-    try:
-        yield from FORMATS[file_slice.format].read(file_slice, corpus, carry, counts)
-    except BadRowsError as error:
-        yield RawRows.of_bad(error.bad)
+    with locate_errors(file_slice.path):
+        try:
+            yield from FORMATS[file_slice.format].read(file_slice, corpus, carry, counts)
+        except BadRowsError as error:
+            yield RawRows.of_bad(error.bad)
