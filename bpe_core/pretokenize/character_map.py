@@ -24,14 +24,14 @@ from bpe_core.pretokenize.unicode_normalization import (
     read_normalization_data,
 )
 
-_BLOCK_SIZE = 128
+_CHARACTERS_PER_BLOCK = 128
 
 # An entry of the tables. It is 0 for a character that stays as it is.
 _IS_MAPPED = 1
 _IS_SURROUNDED = 2
 """The character stays, with a blank before and after it."""
 _IS_WATCHED = 4
-_LENGTH_SHIFT, _LENGTH_MASK, _START_SHIFT = 3, 31, 8
+_SIZE_SHIFT, _MAX_SIZE, _START_SHIFT = 3, 31, 8
 
 
 class _CharacterTables(NamedTuple):
@@ -96,11 +96,12 @@ def _make_mapper(changes: Mapping[int, str], watched: Iterable[int] = ()) -> _Ch
         if new not in starts:
             starts[new] = len(mapped)
             mapped += new.encode()
-        entries[code] = _IS_MAPPED | len(new.encode()) << _LENGTH_SHIFT | starts[new] << _START_SHIFT
+        entries[code] = _IS_MAPPED | len(new.encode()) << _SIZE_SHIFT | starts[new] << _START_SHIFT
     entries[list(watched)] = _IS_WATCHED
     # Most blocks are alike and are kept once.
     blocks: dict[bytes, int] = {}
-    block_starts = [blocks.setdefault(row.tobytes(), len(blocks) * _BLOCK_SIZE) for row in entries.reshape(-1, 128)]
+    rows = entries.reshape(-1, _CHARACTERS_PER_BLOCK)
+    block_starts = [blocks.setdefault(row.tobytes(), len(blocks) * _CHARACTERS_PER_BLOCK) for row in rows]
     tables = _CharacterTables(
         ascii_bytes,
         ascii_widths,
@@ -133,7 +134,7 @@ def _map_characters(
             start = np.uint64(tables.block_starts[np.uint64(code >> 7)])
             entry = np.int64(tables.entries[start + np.uint64(code & 127)])
             if entry & _IS_MAPPED:
-                end = _copy_few(mapped, entry >> _START_SHIFT, (entry >> _LENGTH_SHIFT) & _LENGTH_MASK, target, end)
+                end = _copy_few(mapped, entry >> _START_SHIFT, (entry >> _SIZE_SHIFT) & _MAX_SIZE, target, end)
             elif entry & _IS_WATCHED:
                 return False
             elif entry & _IS_SURROUNDED:

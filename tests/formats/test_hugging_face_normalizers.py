@@ -38,7 +38,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "bert with case": {**BERT, "lowercase": False},
     "bert with accents": {**BERT, "strip_accents": False},
     "bert without cleaning": {**BERT, "clean_text": False, "handle_chinese_chars": False},
-    "bert cleaning": {**BERT, "strip_accents": False, "lowercase": False},
+    "bert with case, without accents": {**BERT, "strip_accents": True, "lowercase": False},
     "byte level": {"type": "ByteLevel"},
     "llama 2": {
         "type": "Sequence",
