@@ -1,7 +1,8 @@
 """The algorithmic core of tokenmill: learns BPE merges, and encodes text with them. Needs neither Beam nor pydantic.
 
-Most users need only `Tokenizer`:
+Everything is imported on first use. Most users need only `Tokenizer`:
 
+>>> from bpe_core import Tokenizer
 >>> tokenizer = Tokenizer.train(["hug pug hugs"], vocab_size=259, special_tokens={"eos": "<end>"})
 >>> tokenizer.encode("hugs")
 [257, 115]
@@ -13,6 +14,7 @@ Most users need only `Tokenizer`:
 `Tokenizer.train` is made of steps that can be called one by one, for instance to count words once and to learn several
 tokenizers from them:
 
+>>> from bpe_core import MergeSettings, PreTokenizer, count_words, learn_merges
 >>> pre_tokenizer = PreTokenizer("gpt2")
 >>> word_counts = count_words(["hug pug hugs"], pre_tokenizer)
 >>> merges = learn_merges(word_counts, MergeSettings(num_merges=2))
@@ -25,14 +27,18 @@ tokenizers from them:
 and audit one.
 """
 
-from bpe_core.encoding.bpe_encoder import Encoded
-from bpe_core.encoding.model import NotExpressibleError
-from bpe_core.encoding.stream_decoder import StreamDecoder
-from bpe_core.merging.merges import Merges, learn_merges
-from bpe_core.merging.settings import MergeSettings
-from bpe_core.pretokenize.pre_tokenizer import PATTERNS, PreTokenizer
-from bpe_core.pretokenize.word_counting import count_words
-from bpe_core.tokenizer import Tokenizer
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bpe_core.encoding.bpe_encoder import Encoded
+    from bpe_core.encoding.model import NotExpressibleError
+    from bpe_core.encoding.stream_decoder import StreamDecoder
+    from bpe_core.merging.merges import Merges, learn_merges
+    from bpe_core.merging.settings import MergeSettings
+    from bpe_core.pretokenize.pre_tokenizer import PATTERNS, PreTokenizer
+    from bpe_core.pretokenize.word_counting import count_words
+    from bpe_core.tokenizer import Tokenizer
 
 __all__ = [
     "PATTERNS",
@@ -46,3 +52,29 @@ __all__ = [
     "count_words",
     "learn_merges",
 ]
+
+_HOME_OF_NAME = {
+    "PATTERNS": "bpe_core.pretokenize.pre_tokenizer",
+    "Encoded": "bpe_core.encoding.bpe_encoder",
+    "MergeSettings": "bpe_core.merging.settings",
+    "Merges": "bpe_core.merging.merges",
+    "NotExpressibleError": "bpe_core.encoding.model",
+    "PreTokenizer": "bpe_core.pretokenize.pre_tokenizer",
+    "StreamDecoder": "bpe_core.encoding.stream_decoder",
+    "Tokenizer": "bpe_core.tokenizer",
+    "count_words": "bpe_core.pretokenize.word_counting",
+    "learn_merges": "bpe_core.merging.merges",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Imports a public name on its first use."""
+    if name not in _HOME_OF_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF_NAME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

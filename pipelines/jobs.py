@@ -5,9 +5,7 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
-from pipelines.errors import OutputLockedError, is_lasting
-from pipelines.report.make_report import make_report, summarize_report
-from pipelines.running.outcome import Outcome, RunRecord
+from pipelines.running.outcome import Outcome, RunRecord, classify_error
 from pipelines.running.runners import check_paths
 from pipelines.settings.jobs import ReportJob, SweepJob, TokenizingJob, TrainingJob
 from pipelines.settings.project_file import load_project
@@ -15,9 +13,6 @@ from pipelines.storage import files
 from pipelines.storage.lock import new_run_id
 from pipelines.storage.manifest import read_json
 from pipelines.storage.output_files import MANIFEST, REPORT_DATA, SWEEP_RESULT
-from pipelines.sweeping.sweep import run_sweep, summarize_sweep
-from pipelines.tokenizing.tokenize_corpus import preview_tokenizing, run_tokenizing
-from pipelines.training.train_tokenizer import run_training, summarize_training
 
 _AnyJob = TrainingJob | TokenizingJob | SweepJob | ReportJob
 _SETTINGS: dict[str, type[_AnyJob]] = {
@@ -27,13 +22,6 @@ _SETTINGS: dict[str, type[_AnyJob]] = {
     "report": ReportJob,
 }
 """The class of each job's settings."""
-
-
-def classify_error(error: BaseException) -> Outcome:
-    """Returns the outcome of a run that ended with this error."""
-    if isinstance(error, OutputLockedError):
-        return Outcome.LOCKED
-    return Outcome.BAD_INPUT if is_lasting(type(error)) else Outcome.FAILED
 
 
 def run_job(
@@ -84,18 +72,27 @@ def run_job(
 
 
 def _run(settings: _AnyJob, beam_args: Sequence[str], record: RunRecord) -> None:
+    # Each job is imported when it runs: its modules import Beam, which takes a second.
     match settings:
         case TrainingJob():
+            from pipelines.training.train_tokenizer import run_training, summarize_training
+
             run_training(settings, beam_args)
             record.counts = _read_counts(settings, MANIFEST, summarize_training)
         case SweepJob():
+            from pipelines.sweeping.sweep import run_sweep, summarize_sweep
+
             run_sweep(settings, beam_args)
             record.counts = _read_counts(settings, SWEEP_RESULT, summarize_sweep)
         case ReportJob():
+            from pipelines.report.make_report import make_report, summarize_report
+
             # A name may hold bytes that are not UTF-8, which a page cannot.
             make_report(settings, PurePath(record.config).stem.encode(errors="replace").decode())
             record.counts = _read_counts(settings, REPORT_DATA, summarize_report)
         case TokenizingJob():
+            from pipelines.tokenizing.tokenize_corpus import run_tokenizing
+
             done = run_tokenizing(settings, beam_args, record.run_id)
             sources = {name: len(paths) for name, paths in asdict(done.changes).items()}
             record.outcome = done.outcome
@@ -112,6 +109,8 @@ def _read_counts(
 
 
 def _preview(settings: _AnyJob, record: RunRecord, *, quiet: bool) -> None:
+    from pipelines.tokenizing.tokenize_corpus import preview_tokenizing
+
     assert isinstance(settings, TokenizingJob)
     found = preview_tokenizing(settings)
     record.outcome = Outcome.NOTHING_TO_DO if found.nothing_to_do else Outcome.DONE

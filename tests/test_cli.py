@@ -17,11 +17,14 @@ import pytest
 import yaml
 
 from bpe_core import Tokenizer
-from pipelines import cli, jobs
+from pipelines import cli
 from pipelines.reading.formats.known_answers import known_answer_documents
 from pipelines.running.outcome import Outcome
+from pipelines.sweeping import sweep
+from pipelines.tokenizing import tokenize_corpus
 from pipelines.tokenizing.plan import Changes
 from pipelines.tokenizing.tokenize_corpus import TokenizingResult
+from pipelines.training import train_tokenizer
 
 ROOT = Path(__file__).parent.parent
 
@@ -134,13 +137,17 @@ def test_settings_override_the_file_and_flags_after_two_dashes_go_to_beam(
 ) -> None:
     seen: list[tuple[Any, Sequence[str]]] = []
     done = TokenizingResult(Outcome.DONE, 0, 0, Changes(), {"counts": {}})
-    name = {"train": "run_training", "tokenize": "run_tokenizing", "sweep": "run_sweep"}[job]
+    module, name = {
+        "train": (train_tokenizer, "run_training"),
+        "tokenize": (tokenize_corpus, "run_tokenizing"),
+        "sweep": (sweep, "run_sweep"),
+    }[job]
 
     def run(settings: Any, beam_args: Sequence[str], run_id: str | None = None) -> TokenizingResult:
         seen.append((settings, beam_args))
         return done
 
-    monkeypatch.setattr(jobs, name, run)
+    monkeypatch.setattr(module, name, run)
     path = project_file(tmp_path, sweep={"output": str(tmp_path / "sweep"), "num_merges": [1]})
     overrides = ["--corpus.text_column", "body", "--run.workers=3"]
     cli.main([job, "--config", path, *overrides, "--", "--runner=SparkRunner", "--", "--x", "1"])

@@ -149,7 +149,7 @@ def test_a_name_is_defined_in_one_module() -> None:
     for module, path in FILES.items():
         for name in top_level_names(path):
             modules.setdefault(name, []).append(module)
-    assert {name: found for name, found in modules.items() if len(found) > 1 and name != "__all__"} == {}
+    assert {name: found for name, found in modules.items() if len(found) > 1 and not name.startswith("__")} == {}
 
 
 def loaded_by(program: str) -> set[str]:
@@ -217,3 +217,11 @@ def test_the_top_of_the_repository_holds_what_belongs_there() -> None:
         == set()
     )
     assert {"bpe_core", "pipelines", "tests", "pyproject.toml"} <= top
+
+
+def test_small_commands_load_neither_beam_nor_pydantic() -> None:
+    parse = "from pipelines.cli import _make_parser; _make_parser('{}')"
+    assert not loaded_by(parse.format("")) & {"numpy", "numba", "pyarrow", "apache_beam", "pydantic"}
+    for command in ("encode", "decode", "inspect", "export", "cut"):
+        assert not loaded_by(parse.format(command)) & {"apache_beam", "pydantic"}, command
+    assert not loaded_by("import bpe_core") & {"numpy", "numba", "pyarrow"}

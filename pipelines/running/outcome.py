@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any
 
+from pipelines.errors import OutputLockedError, is_lasting
 from pipelines.storage import files
 from pipelines.storage.output_files import TEMPORARY_FOLDER
 
@@ -35,6 +36,13 @@ EXIT_CODES = """exit codes:
   2  bad input: settings or corpus are wrong and must be corrected first
   3  nothing to do (tokenize): the output is finished and nothing has changed
   4  locked (train, tokenize): another run is working on the same output"""
+
+
+def classify_error(error: BaseException) -> Outcome:
+    """Returns the outcome of a run that ended with this error."""
+    if isinstance(error, OutputLockedError):
+        return Outcome.LOCKED
+    return Outcome.BAD_INPUT if is_lasting(type(error)) else Outcome.FAILED
 
 
 @dataclass

@@ -20,7 +20,8 @@ from bpe_core.formats.lines import split_lines
 from bpe_core.formats.tiktoken import write_tiktoken
 from bpe_core.formats.vocab_and_merges import write_vocab_and_merges
 from bpe_core.merging.alphabet import Placement
-from pipelines import cli, commands
+from pipelines import cli
+from pipelines.commands import verify
 from pipelines.report.make_report import _take_start
 
 ROOT = Path(__file__).parent.parent.parent
@@ -148,7 +149,7 @@ def test_a_separator_inside_a_line_of_a_tokenizer_file_is_refused(separator: str
 def test_lists_of_words_are_read_line_by_line(separator: str, tmp_path: Path) -> None:
     words = [f"a{separator}b", "c", "d"]
     path = write_bytes(tmp_path / "words.txt", f"{words[0]}\n\nc\r\nd".encode())
-    assert commands._read_words([str(path), f"e{separator}f"]) == [*words, f"e{separator}f"]
+    assert verify._read_words([str(path), f"e{separator}f"]) == [*words, f"e{separator}f"]
 
 
 @each_separator

@@ -10,8 +10,7 @@ import pytest
 import zstandard
 
 from pipelines.errors import BadInputError, BadRowsError, PipelineError
-from pipelines.jobs import classify_error
-from pipelines.running.outcome import Outcome
+from pipelines.running.outcome import Outcome, classify_error
 from pipelines.running.runners import run_pipeline
 from pipelines.running.worker_errors import find_worker_error
 from pipelines.settings.run import Run
