@@ -1,6 +1,8 @@
 """Tokenizers of Hugging Face's library: added tokens, splits, post-processors and whole words give the same ids."""
 
 import json
+import random
+import string
 from collections import Counter
 from itertools import accumulate, pairwise
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import slow
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
+from resources import measure_growth
 
 from bpe_core import Tokenizer
 from bpe_core.encoding.added_tokens import AddedToken, AddedTokenFinder
@@ -212,6 +215,21 @@ def test_thousands_of_tokens_in_one_text() -> None:
     assert ours.encode(text, special="allow") == encode_with_library(theirs, text).ids
     assert ours.count_special(pa.array([text, text])) == {token["content"]: 2 for token in tokens}
     assert ours.encode_with_offsets(text, special="allow").character_ends[-1] == len(text)
+
+
+@pytest.mark.slow
+def test_the_time_to_encode_does_not_grow_with_the_number_of_added_tokens() -> None:
+    chosen = random.Random(1)
+    words = ["".join(chosen.choices(string.ascii_lowercase, k=6)) for _ in range(20_000)]
+    tokens = [added(f"{word[:5]}{number}", SIZE + number, special=True) for number, word in enumerate(words[:4000])]
+    by_size = {size: both(changed(added_tokens=tokens[:size]))[0] for size in (500, 4000)}
+    text = pa.array([" ".join(words)])
+
+    def run(size: int) -> None:
+        by_size[size].encode_batch(text, special="allow")
+        by_size[size].count_special(text)
+
+    assert measure_growth(run, 500) < 4  # It would be 8 if each token were looked for.
 
 
 def test_a_text_that_is_not_utf8_is_named_by_its_row_beside_added_tokens() -> None:
