@@ -34,7 +34,7 @@ def make_piece_model(
     """
     added = read_added_tokens(content.get("added_tokens"))
     tokens = _order_tokens(vocab, {token.content: token.id for token in added})
-    unknown = content["model"].get("unk_token")
+    unknown = _find_unknown(content["model"])
     is_special = any(token.special and token.content == unknown for token in added)
     return PieceModel(
         kind,
@@ -42,12 +42,18 @@ def make_piece_model(
         rules,
         tokens,
         read_decoder(content.get("decoder")),
-        {"unk": unknown} if is_special else {},
+        {"unk": unknown} if unknown is not None and is_special else {},
         added,
         read_post_processor(content.get("post_processor")),
         content,
         whole_words or {},
     )
+
+
+def _find_unknown(model: Mapping[str, Any]) -> str | None:
+    """Returns the spelling of the `unk` token, which Unigram names by its id."""
+    unknown_id = model.get("unk_id")
+    return model.get("unk_token") if unknown_id is None else model["vocab"][unknown_id][0]
 
 
 def _order_tokens(vocab: Mapping[str, int], added: Mapping[str, int]) -> list[bytes]:

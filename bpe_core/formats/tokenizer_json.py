@@ -15,6 +15,7 @@ from bpe_core.formats.library_json import read_for_library
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
 from bpe_core.formats.sentencepiece_bpe_json import read_sentencepiece_bpe
 from bpe_core.formats.shared_entries import get_entry
+from bpe_core.formats.unigram_json import read_unigram
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -150,7 +151,10 @@ def _has_step(entry: Any, kind: str) -> bool:
     )
 
 
-_READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {"BPE": _read_bpe}
+_READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {
+    "BPE": _read_bpe,
+    "Unigram": read_unigram,
+}
 """What reads a `tokenizer.json` of Hugging Face's layout, by its `model.type`."""
 
 

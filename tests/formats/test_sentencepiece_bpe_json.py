@@ -10,11 +10,11 @@ import pytest
 from exactness_texts import CONTEXTS, NASTY_TEXTS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from library_pair import LibraryPair
 from real_tokenizers import find_real_tokenizer
 from slow_sentencepiece import encode_slowly
 
 from bpe_core import Tokenizer
-from bpe_core.encoding.added_tokens import SpecialInText
 
 tokenizers = pytest.importorskip("tokenizers", reason="the library itself: pip install tokenmill[hf]")
 
@@ -118,36 +118,13 @@ texts = st.one_of(
 )
 
 
-class Pair:
-    """Our tokenizer of a file, and the library's, as it is and with special tokens read as text."""
-
-    def __init__(self, content: dict[str, Any]) -> None:
-        text = json.dumps(content)
-        self.ours = Tokenizer.from_json(text, engine="native")
-        self.theirs = tokenizers.Tokenizer.from_str(text)
-        self.plain = tokenizers.Tokenizer.from_str(text)
-        self.plain.encode_special_tokens = True
-
-    def check(self, batch: list[str]) -> None:
-        """Asserts that ids and decoded texts are the library's."""
-        array = pa.array(batch, pa.large_string())
-        specials: list[tuple[SpecialInText, Any]] = [("plain", self.plain), ("allow", self.theirs)]
-        for special, library in specials:
-            expected = [one.ids for one in library.encode_batch_fast(batch, add_special_tokens=False)]
-            assert self.ours.encode_batch(array, special=special).to_pylist() == expected
-        for ids in expected:
-            for skip in (True, False):
-                decoded = self.theirs.decode(ids, skip_special_tokens=skip)
-                assert self.ours.decode(ids, skip_special_tokens=skip) == decoded
+PAIRS: dict[str, LibraryPair] = {}
 
 
-PAIRS: dict[str, Pair] = {}
-
-
-def get_pair(name: str) -> Pair:
+def get_pair(name: str) -> LibraryPair:
     if name not in PAIRS:
         content = json.loads(find_real_tokenizer(name).read_text()) if name in REAL else CONTENTS[name]
-        PAIRS[name] = Pair(content)
+        PAIRS[name] = LibraryPair(content)
     return PAIRS[name]
 
 
