@@ -1,10 +1,12 @@
 """The entry `normalizer` of `tokenizer.json`, for tokenizers whose normalizer is made of steps."""
 
+import base64
 import json
 from typing import Any
 
 from bpe_core.merging.alphabet import BYTE_TO_CHARACTER
 from bpe_core.pretokenize.character_map import BertNormalizer, CleanForNmt, StripAccents
+from bpe_core.pretokenize.charsmap import ReplaceByCharsmap
 from bpe_core.pretokenize.normalizer_steps import (
     LowerCase,
     NormalizerStep,
@@ -56,6 +58,8 @@ def _list_steps(entry: Any) -> list[NormalizerStep]:
             match others:
                 case {"strip_accents": bool() | None as strips, "lowercase": bool(lowercase)}:
                     return [BertNormalizer(clean, chinese, lowercase if strips is None else strips, lowercase)]
+        case {"type": "Precompiled", "precompiled_charsmap": str(charsmap)}:
+            return [ReplaceByCharsmap(base64.b64decode(charsmap))]
         case {"type": "ByteLevel"}:
             return [SpellBytes("".join(BYTE_TO_CHARACTER[byte] for byte in range(256)))]
     raise ValueError(f"normalizer {json.dumps(entry)[:200]} is not supported")

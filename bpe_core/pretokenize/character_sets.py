@@ -16,7 +16,9 @@ import numpy as np
 
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, CodePointSet
 
-SetName = Literal["removed", "nonspacing", "combining", "joining", "prepended", "control", "pictographic"]
+SetName = Literal[
+    "removed", "nonspacing", "combining", "joining", "prepended", "control", "pictographic", "consonant", "linker"
+]
 """The name of a set:
 
 * `removed`: what BertNormalizer leaves out when it cleans a text.
@@ -26,6 +28,8 @@ SetName = Literal["removed", "nonspacing", "combining", "joining", "prepended", 
 * `prepended`: characters that belong to the cluster of the character after them (Prepend).
 * `control`: characters that are clusters of their own; those of ASCII are left out.
 * `pictographic`: characters that a zero-width joiner joins to a symbol before it; those of `joining` are left out.
+* `consonant`: Indic consonants that a linker joins to one before it; those of four bytes are left out.
+* `linker`: the signs of `joining` that join consonants.
 """
 
 _SETS_FILE = Path(__file__).with_name("character_sets.txt")
@@ -91,6 +95,11 @@ def _write_sets() -> None:
         # The library looks up clusters of less than six bytes only. No control has four.
         "control": lambda c: "\x80" <= c < "\U00010000" and replace_clusters(c + "\u0301") == "XX",
         "pictographic": lambda c: replace_clusters("\xa9\u200d" + c) == "XXX" and replace_a("a" + c) != "X",
+        "consonant": lambda c: (
+            (replace_a("a" + c), replace_clusters(c + "\u0301")) == ("X" + c, "X")
+            and replace_clusters(f"\u0915\u094d{c}\u0301") == "XXXX"
+        ),
+        "linker": lambda c: replace_a("a" + c) == "X" and replace_clusters(f"\u0915{c}\u0915\u0301") == "XXXX",
     }
     assert tuple(tests) == get_args(SetName)
     lines = ["Sets of characters in Hugging Face tokenizers 0.23: first and last code point of each run."]

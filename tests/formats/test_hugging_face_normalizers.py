@@ -1,16 +1,31 @@
 """Normalizers of `tokenizer.json` give what Hugging Face tokenizers gives."""
 
+import base64
+import io
 import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import sentencepiece
 from exactness_texts import NASTY_TEXTS, iterate_code_point_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
 from bpe_core.formats.hugging_face_normalizers import read_normalizer_steps
+from bpe_core.formats.sentencepiece_proto import read_sentencepiece
+from bpe_core.pretokenize.character_sets import make_byte_charsmap
+
+
+def make_nmt_charsmap() -> bytes:
+    """Returns the charsmap of the rules that SentencePiece uses by default."""
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c"] * 9), model_writer=written, minloglevel=2, vocab_size=8, model_type="bpe"
+    )
+    return read_sentencepiece(written.getvalue()).normalizer_spec.precompiled_charsmap
+
 
 BERT = {
     "type": "BertNormalizer",
@@ -31,6 +46,11 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "strip": {"type": "Strip", "strip_left": True, "strip_right": True},
     "strip left": {"type": "Strip", "strip_left": True, "strip_right": False},
     "strip right": {"type": "Strip", "strip_left": False, "strip_right": True},
+    "nmt_nfkc": {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(make_nmt_charsmap()).decode()},
+    "clusters": {
+        "type": "Precompiled",
+        "precompiled_charsmap": base64.b64encode(make_byte_charsmap([*b"a\r", *range(0xC2, 0xF5)], "X")).decode(),
+    },
     "strip accents": {"type": "StripAccents"},
     "decompose and strip accents": {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}]},
     "nmt": {"type": "Nmt"},
@@ -51,7 +71,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
 }
 
 
-MIXED = "aAé\u0301\u0323\u302e\U0001d165\U0001d16d각 \n\u3000▁中İ\x00\u200d👍'`\r\u0600\xa9"
+MIXED = "aAé\u0301\u0323\u302e\U0001d165\U0001d16d각 \n\u3000▁中İ\x00\u200d👍'`\r\u0600\xa9क\u094d❤가\u200bﬁｶﾞ"
 
 
 def read_reference(entry: dict[str, Any]) -> Any:
