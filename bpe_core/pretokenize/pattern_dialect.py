@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, NoReturn
 
+from bpe_core.pretokenize.repeat_rewrites import Node, is_wrongly_rewritten, make_concatenation, make_repeat
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS
 
 
@@ -155,6 +156,13 @@ REFUSED = {
         "tiktoken crashes on a match that is empty",
         "put what can be empty last, or leave it out: `ab|(?=a)`",
     ),
+    "merged-repeat": Construct(
+        r"`b+a?b+` `b+a??b*` `(?:b+(?:ab+)?)+` `(b+)?\1`",
+        "as it is written",
+        "as it is written",
+        "tiktoken 0.14 merges the repeats and then matches other texts, such as a single `b` for `b+a?b+`",
+        "one of the two equal repeats in another way, such as `b+a?[b]+`",
+    ),
     "look-behind": Construct(
         "`(?<=a+)b` `(?<!a?+b)c`",
         "reads backwards from the end",
@@ -292,15 +300,23 @@ class _Matches(NamedTuple):
         empty: it can match the empty string.
         longer: it can match a longer string.
         empty_first: it may prefer the empty string where a longer one matches too.
+        node: its parts.
     """
 
     empty: bool
     longer: bool
     empty_first: bool
+    node: Node
 
 
-_ONE = _Matches(False, True, False)
-_NOTHING = _Matches(True, False, False)
+_NOTHING = _Matches(True, False, False, ("concatenation", []))
+
+
+def _match_one(key: str) -> _Matches:
+    """Returns what a part that matches one character matches; parts that engines take for equal have equal keys."""
+    key = _NAMED_PROPERTY.sub(lambda found: found.group()[:2] + found.group()[2:].lower(), key)
+    key = key.replace(r"\P{^", r"\p{").replace(r"\p{^", r"\P{")
+    return _Matches(False, True, False, ("character", key))
 
 
 class _IncompleteError(Exception):
@@ -323,6 +339,8 @@ class _DialectReader:
         self._previous = ""  # The ASCII letter just before, if case is ignored there.
         self._has_names = False
         self._groups: list[_Matches | None] = []  # What each numbered group matches; None if no reference is allowed.
+        self._closed_group = -1  # The index of the last numbered group that was closed.
+        self._merged_groups: set[int] = set()  # The indices of groups with repeats that tiktoken's engine merges.
         self.foreign: list[str] = []
 
     def read(self) -> None:
@@ -353,18 +371,23 @@ class _DialectReader:
 
     def _read_alternatives(self, previous: str = "") -> _Matches:
         """Reads alternatives up to the end of their group; `previous` is the letter before them, see `_previous`."""
-        all_matches = _Matches(False, False, False)
+        all_matches = _Matches(False, False, False, ())
+        nodes = []
         while True:
             self._previous = previous
             one = self._read_concatenation()
+            nodes.append(one.node)
+            node = nodes[0] if len(nodes) == 1 else ("alternatives", nodes)
             empty_first = all_matches.empty_first or one.empty_first or (all_matches.empty and one.longer)
-            all_matches = _Matches(all_matches.empty or one.empty, all_matches.longer or one.longer, empty_first)
+            all_matches = _Matches(all_matches.empty or one.empty, all_matches.longer or one.longer, empty_first, node)
             if not self._next_is("|"):
                 return all_matches
             self._at += 1
 
     def _read_concatenation(self) -> _Matches:
         parts = [_NOTHING]
+        nodes = []
+        first = self._at
         while self._at < len(self._text) and not self._next_is("|", ")"):
             if self._skip_comment():
                 continue
@@ -374,9 +397,14 @@ class _DialectReader:
             while self._skip_comment():
                 pass
             parts.append(self._read_quantifier(part, start))
+            node = ("assertion", start) if part is None else parts[-1].node
+            nodes += [node] * (node != _NOTHING.node)
+        node = make_concatenation(nodes)
+        if is_wrongly_rewritten(node):
+            self._refuse("merged-repeat", self._text[first : self._at], first)
         empty = all(part.empty for part in parts)
         longer = any(part.longer for part in parts)
-        return _Matches(empty, longer, empty and any(part.empty_first for part in parts))
+        return _Matches(empty, longer, empty and any(part.empty_first for part in parts), node)
 
     def _skip_comment(self) -> bool:
         if not self._next_is("(?#"):
@@ -423,7 +451,16 @@ class _DialectReader:
             self._refuse("repeated-empty", self._text[start : self._at], start)
         longer = matches.longer and most != 0
         empty = matches.empty or least == 0
-        return _Matches(empty, longer, empty and longer and (suffix == "?" or matches.empty_first))
+        upper = most if quantifier["most"] or not quantifier["comma"] else None
+        node, is_merged = make_repeat(matches.node, least, upper, greedy=suffix != "?")
+        if is_merged:
+            self._merged_groups.add(self._closed_group)
+        elif matches.node[0] == "group" and most != 1 and self._groups:
+            self._groups[self._closed_group] = None  # The `regex` package may compare with an earlier iteration.
+        if is_wrongly_rewritten(node):
+            self._refuse("merged-repeat", self._text[start : self._at], start)
+        node = ("atomic", node) if suffix == "+" else node
+        return _Matches(empty, longer, empty and longer and (suffix == "?" or matches.empty_first), node)
 
     def _read_atom(self, previous: str) -> _Matches | None:
         """Reads one part; returns what it matches, or None if it is an assertion."""
@@ -431,9 +468,9 @@ class _DialectReader:
         if character == "(":
             return self._read_group(previous)
         if character == "[":
-            self._read_set()
+            key = self._read_set()
             self._previous = ""
-            return _ONE
+            return _match_one(key)
         if character == "\\":
             return self._read_escape(previous)
         if character in "^$":
@@ -443,9 +480,10 @@ class _DialectReader:
         if character in "?*+":
             raise _IncompleteError
         self._at += 1
-        if character != ".":
-            self._check_character(character, previous)
-        return _ONE
+        if character == ".":
+            return _match_one("\n.")
+        self._check_character(character, previous)
+        return _match_one(character)
 
     def _check_character(self, character: str, previous: str, position: int | None = None) -> None:
         """Checks a character that stands for itself, which has just been read."""
@@ -487,14 +525,16 @@ class _DialectReader:
         if not self._next_is(")"):
             raise _IncompleteError
         self._at += 1
-        if group.group() == "(" and not self._is_inside_look_around:
-            self._groups[number] = matches
+        if group.group() == "(":
+            self._closed_group = number
+            self._groups[number] = None if self._is_inside_look_around else matches
         if group["look"] == "<!" and len(self._groups) > number:
             self.foreign.append("(?<!")  # Oniguruma allows no numbered group in it.
         self._ignore_case, self._is_inside_look_around, self._is_inside_look_behind = outside
         if group["look"] or group["flags"]:
             self._previous = ""
-        return None if group["look"] else matches
+        kind = "atomic" if group.group() == "(?>" else "group" if group.group() == "(" or group["name"] else ""
+        return None if group["look"] else matches._replace(node=(kind, matches.node)) if kind else matches
 
     def _set_flags(self, group: "re.Match[str]") -> bool:
         """Sets the flags of a group that begins; returns whether they apply to the rest of the pattern instead."""
@@ -520,8 +560,8 @@ class _DialectReader:
             return None
         if escaped and escaped in "123456789":
             return self._read_reference(int(escaped))
-        self._read_class_or_character(previous, is_in_set=False)
-        return _ONE
+        character = self._read_class_or_character(previous, is_in_set=False)
+        return _match_one(character or self._text[start : self._at])
 
     def _read_reference(self, number: int) -> _Matches:
         part = self._peek(2)
@@ -532,8 +572,10 @@ class _DialectReader:
             self._refuse("other", part)
         if self._ignore_case:
             self._refuse("case-character", part)
+        if number - 1 in self._merged_groups:
+            self._refuse("merged-repeat", part)
         self._at += 2
-        return _Matches(group.empty, True, False)
+        return _Matches(group.empty, True, False, ("reference", number))
 
     def _read_class_or_character(self, previous: str, *, is_in_set: bool) -> str | None:
         """Reads an escape that is a class or a character, inside or outside of a set; returns the character."""
@@ -572,8 +614,9 @@ class _DialectReader:
         if self._ignore_case and name not in _CASELESS_PROPERTIES:
             self._refuse("case-property", found.group())
 
-    def _read_set(self) -> None:
-        """Reads a set, from its `[` to its `]`."""
+    def _read_set(self) -> str:
+        """Reads a set, from its `[` to its `]`; returns its members in order, each written in one way."""
+        key = self._peek(2) if self._text.startswith("^", self._at + 1) else "["
         self._at += 2 if self._text.startswith("^", self._at + 1) else 1
         first = True
         while first or not self._next_is("]"):
@@ -584,7 +627,9 @@ class _DialectReader:
             first = False
             if self._next_is("&&", "--", "~~", "||"):
                 self._refuse("set-operation", self._peek(2))
+            member_at = self._at
             start = self._read_member()
+            key += start or self._text[member_at : self._at]
             if not self._next_is("-") or self._text[self._at + 1 : self._at + 2] in ("]", ""):
                 continue
             if self._next_is("--"):
@@ -592,11 +637,13 @@ class _DialectReader:
             dash = self._at
             self._at += 1
             stop = self._read_member()
+            key += f"-{stop}"
             if start is None or stop is None:
                 self._refuse("range-of-class", self._text[dash : self._at], dash)
             if self._ignore_case and not (start + stop).isascii():
                 self._refuse("case-character", f"{start}-{stop}", dash - 1)
         self._at += 1
+        return key
 
     def _read_member(self) -> str | None:
         """Reads a character or a class in a set; returns the character."""

@@ -134,6 +134,18 @@ DIFFERENCES: dict[str, list[tuple[str, str]]] = {
     "brace": [("a{,}b", "ab"), ("(?:a){e}", "ab"), ("(?:a){e<=1}", "ab")],
     "repeated-empty": [("(?:|a)+", "aab"), ("(?:a??)+", "aa"), ("(?:a?)+", "ab")],
     "empty-first": [("|ab", "ab"), ("(?:|aa)", "aa"), ("(?=a)|ab", "ab"), ("[ab]*?", "ab"), ("(?<=a)|a", "aa")],
+    "merged-repeat": [
+        *(
+            ("b+a?b+", "b"),
+            (r"\x62+a?(?:b+)", "b"),
+            ("[b]+a*[\\x62]+", "b"),
+            (r"\p{L}+'?\p{L}+", "b"),
+            ("(b)+a?(b)+", "b"),
+        ),
+        *(("b+(?:a)?b+c", "bc"), ("b+(?#x)a{0,2}?b{1,}", "b"), ("(?:(?:b+)+)a?b+|c", "b"), ("(?=b+a?b+)b", "b")),
+        *(("b+a??b*", "ba"), ("(?:b|bc)*a?(?:b|bc)+", "bcb"), ("(?:b+(?:ab+)?)+", "babab"), ("(?:b+a?b*)++", "baa")),
+        *(("(?:b+(?:ab*)?)+c", "baac"), (r"(b+)?\1c", "c"), (r"(b+)+\1", "bbb"), (r"(b+)*\1c", "c")),
+    ],
     "look-behind": [("ab+?(?<=[^a]{1,}?[ab]++)", "abbb"), ("ab{0,2}(?<!ab.++).", "abbcaca")],
     "hexadecimal-digit": [(r"\h", "a "), (r"[\h]+", "a ")],
     "not-newline": [(r"\N", "aN"), (r"\N{LATIN SMALL LETTER A}", "a")],
@@ -166,7 +178,16 @@ def test_what_engines_read_differently_is_refused(key: str, pattern: str, text: 
     "pattern",
     [
         *(r"\X", r"a\Kb", r"\Ga", r"\R", "(?x)a b", "(?x:a b)", "(?V1)[a--b]", "(?u)a", "(?i-s:a)", "(?R)", r"(a)(?1)"),
-        *(r"(a)?(?(1)b|c)", "(?|(a)|(b))", "(?=a)*b", "(?!a){2}b", r"\Aa|\z+", r"(?<n>a)(b)\1", r"(?P<n>a)(?P=n)"),
+        *(
+            r"(a)?(?(1)b|c)",
+            "(?|(a)|(b))",
+            "(?=a)*b",
+            "(?!a){2}b",
+            r"\Aa|\z+",
+            r"(?<n>a)(b)\1",
+            r"(?P<n>a)(?P=n)",
+            r"(a)+\1",
+        ),
         *(r"(a)\g<1>", r"\1(a)", r"(?=(a))\1", r"\m", r"\M", r"\é", r"[\b]", "\ud800", r"\ud800", "(?r)a", "(?<é>a)"),
         *(r"\L<words>", r"(?i:(a)\1)", r"(a)\10", "(?-i)a", "(?im)a", r"\p{IsHan}", r"\p{Script=Han}", r"\p{InGreek}"),
         *(r"\p{lower}", r"\p{Cased}", r"\p{Extended_Pictographic}", r"\p{L&}"),
@@ -262,6 +283,8 @@ def test_what_was_not_compared_is_refused(pattern: str) -> None:
             r"(?i:[\s\d]a)",
         ),
         *("(?i:’s)", "(?i:é)", "(?i:[éж])", r"(?i:\p{N}a)", "(?i:的)", r"(a)\1", r"(?:(a)|b)\1", r"(a)?\1b", r"(.)\1+"),
+        *("b+a?bb*", "b+a?[b]+", "b+a?b*", "b*a?b+", "b+a?+b+", "b+?a?b+", "(b+)a?b+", "b+(a?)b+", "(?:b+(?:a[b]+)?)+"),
+        *("(b+)+c", "(b+a?b*)+", "b+a{0}b+", "(?>b+)a?b+", r"\s+a?\S+", "b+a?B+", r"\p{L}+a?\P{L}+"),
         *("(aa?+)*", "(?:ab?+)+c", "(?:(?:a|b++)+c)*", "[]-]"),
         *("", "a*", "a|", "b*", "(?=b)", "(?<=a)", "ab|(?=a)", "(?s).", "(?s:a.)", "(?P<word>a)", "(?<!(a))b"),
         *(
@@ -305,10 +328,6 @@ STRUCTURES = make_patterns(ATOMS, ["(", "(?:", "(?:", "(?>", "(?=", "(?!", "(?<=
 CASES = make_patterns(CASE_ATOMS, ["(", "(?:", "(?i:", "(?-i:"]).map(lambda pattern: f"(?i:{pattern})s")
 
 
-TIKTOKEN_FAULT = regex.compile(r"([\]\w)])\+.+[?*]\+?.*\1\+")
-"""Finds patterns such as `b+a?b+`, which tiktoken 0.14 wrongly matches with a single `b`; the other engines do not."""
-
-
 def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
     try:
         check_pattern(pattern)
@@ -318,7 +337,7 @@ def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
     ours = split_by_regex(pattern, texts)
     theirs = split_by_hugging_face(pattern, texts)
     assert theirs is None or [words for words, _ in theirs] == [words for words, _, _ in ours]
-    theirs = None if TIKTOKEN_FAULT.search(pattern) else split_by_tiktoken(pattern, texts)
+    theirs = split_by_tiktoken(pattern, texts)
     expected = [matches for _, _, matches in ours]
     assert theirs is None or all(a in ("crash", b) for a, b in zip(theirs, expected, strict=True))
     assert [PreTokenizer(pattern).split(text) for text in texts] == [words for words, _, _ in ours]
@@ -326,14 +345,14 @@ def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
 
 @pytest.mark.slow
 @given(pattern=STRUCTURES, texts=st.lists(st.text("aabbc", max_size=7), min_size=8, max_size=8))
-@settings(max_examples=3000, deadline=None, derandomize=True)
+@settings(max_examples=3000, deadline=None)
 def test_any_structure_is_split_alike_or_refused(pattern: str, texts: list[str]) -> None:
     assert_same_words_or_refused(pattern, texts)
 
 
 @pytest.mark.slow
 @given(pattern=CASES, texts=st.lists(st.text("sStTkKfliß'ſ\u212aﬀﬁﬂﬆ éÉ1", max_size=6), min_size=8, max_size=8))
-@settings(max_examples=1500, deadline=None, derandomize=True)
+@settings(max_examples=1500, deadline=None)
 def test_any_case_is_split_alike_or_refused(pattern: str, texts: list[str]) -> None:
     assert_same_words_or_refused(pattern, texts)
 
@@ -345,7 +364,7 @@ SET_ITEMS = st.sampled_from(
 
 @pytest.mark.slow
 @given(items=st.lists(SET_ITEMS, min_size=1, max_size=5), negative=st.booleans())
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=400, deadline=None)
 def test_any_set_is_split_alike_or_refused(items: list[str], negative: bool) -> None:
     assert_same_words_or_refused(f"[{'^' * negative}{''.join(items)}]", ["a-b]c^", "&|~[{:.", "1 aAb\n", "--&&"])
 
