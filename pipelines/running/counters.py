@@ -13,6 +13,7 @@ COUNTER_NAMESPACE = "tokenmill"
 COUNTER_NAMES = {
     "documents": "documents-read",
     "text_bytes": "text-bytes-read",
+    "blank_lines": "blank-lines-left-out",
     "null_documents": "documents-without-text",
     "skipped_documents": "documents-not-utf8-skipped",
     "replaced_documents": "documents-not-utf8-repaired",

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pipelines.running.console import console
 
 REMARKS = {
+    "blank_lines": "blank lines of JSON files were left out",
     "null_documents": "documents without text were left out",
     "empty_documents": "empty documents were left out",
     "quarantined_documents": "bad documents were left out; they are listed in _quarantine/",

@@ -35,9 +35,9 @@ from pipelines.training.train_tokenizer import run_training
 
 _LEFT_OUT = (
     *("null_documents", "skipped_documents", "quarantined_documents"),
-    *("replaced_documents", "surrogate_documents"),
+    *("replaced_documents", "surrogate_documents", "blank_lines"),
 )
-"""The counts of documents that were left out or changed before the sample was drawn."""
+"""The counts of documents and lines that were left out or changed before the sample was drawn."""
 
 
 def sweep(project: Project, beam_args: Sequence[str] = ()) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def test_json_rows_are_line_numbers_also_after_blank_lines_and_nulls(tmp_path: P
         [0, 4, 5],
         ["bom", "crlf\r\n", ""],
         {},
-        {"documents": 4, "null_documents": 1, "text_bytes": 9},
+        {"documents": 4, "null_documents": 1, "blank_lines": 2, "text_bytes": 9},
     )
 
 

@@ -22,7 +22,7 @@ def read_jsonl(file_slice: FileSlice, corpus: Corpus, carry: Sequence[str], coun
     """Yields the documents of a file of JSON lines; see `Reader`.
 
     JSON must be decoded to be read, so `corpus.on_invalid_utf8` is applied here. Adds to `counts` the documents that it
-    skips or repairs, and those with lone surrogates.
+    skips or repairs, those with lone surrogates, and `blank_lines`, which are no documents.
     """
     yield from make_batches(_read_records(file_slice, corpus, carry, counts), carry)
 
@@ -35,6 +35,7 @@ def _read_records(
     for number, line in read_lines(file_slice):
         line = line.removeprefix(_BYTE_ORDER_MARK)  # Not only in the first line: files may have been concatenated.
         if not line.strip():
+            counts["blank_lines"] += 1
             continue
         where = f"{file_slice.path}, line {number + 1}"
         try:
