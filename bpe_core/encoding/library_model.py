@@ -116,6 +116,10 @@ class LibrarySplitter:
         values = check_utf8(texts).to_pylist()
         return pa.array([None if text is None else self.normalize(text) for text in values], pa.large_string())
 
+    def keep_first_characters(self, texts: pa.Array) -> Booleans:
+        """Returns True for each text: where a text starts makes no difference here."""
+        return np.ones(len(texts), bool)
+
     def split_pieces(self, pieces: pa.Array, is_first: Booleans) -> SplitBatch:
         """Raises ValueError: the library does not tell the words of a text in all its versions."""
         raise ValueError("this tokenizer runs on the library tokenizers, which does not return words")

@@ -44,7 +44,9 @@ class TextEncoder:
         """
         self._special.check_texts(texts, special)
         split = self._added.split_batch(texts, passes_special=special != "allow")
-        ids, starts = self._encode_pieces(split.between, _find_first_pieces(split))
+        ids, starts = self._encode_pieces(
+            split.between, _find_first_pieces(split, self._splitter.keep_first_characters(texts))
+        )
         if not split.has_tokens:
             return ids, starts[split.first_piece]
         is_text = split.tokens < 0
@@ -79,8 +81,14 @@ class TextEncoder:
         return self._words.encode(data, offsets, word_ends)
 
 
-def _find_first_pieces(split: SplitTexts) -> Booleans:
-    """Returns for each piece of ordinary text whether its text starts with it."""
-    starts_text = np.zeros(split.tokens.size + 1, bool)
-    starts_text[split.first_piece[:-1]] = True
-    return starts_text[:-1][split.tokens < 0]
+def _find_first_pieces(split: SplitTexts, keeps_first: Booleans) -> Booleans:
+    """Returns for each piece of ordinary text whether it starts where its text starts.
+
+    Args:
+        split: the pieces.
+        keeps_first: for each text whether the first character is kept when it is normalized.
+    """
+    starts_text = np.zeros(split.tokens.size, bool)
+    has_pieces = np.diff(split.first_piece) > 0
+    starts_text[split.first_piece[:-1][has_pieces]] = keeps_first[has_pieces]
+    return starts_text[split.tokens < 0]

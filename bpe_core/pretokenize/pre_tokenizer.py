@@ -153,6 +153,10 @@ class PreTokenizer:
             return WordEnds(ends, first_end, stride)
         return self._split_batch_with_regex(data, offsets, stride)
 
+    def keep_first_characters(self, texts: pa.Array) -> Booleans:
+        """Returns True for each text: where a text starts makes no difference here."""
+        return np.ones(len(texts), bool)
+
     def split_pieces(self, pieces: pa.Array, is_first: Booleans) -> SplitBatch:
         """Splits pieces of text, which are already normalized; see `TextSplitter`."""
         data, offsets = flatten_bytes(pieces)

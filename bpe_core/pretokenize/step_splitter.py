@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from bpe_core.kernels import flatten_bytes
+from bpe_core.pretokenize.metaspace import MetaspaceStep
 from bpe_core.pretokenize.pre_tokenizer import check_utf8, repair_surrogates
 from bpe_core.pretokenize.text_splitter import Booleans, SplitBatch, split_one_text
 from bpe_core.pretokenize.word_steps import WordStep, start_words
@@ -53,6 +56,21 @@ class StepSplitter:
         """Returns a `large_string` array of the normalized texts; raises ValueError if a text is not UTF-8."""
         texts = check_utf8(texts)
         return texts if self.normalizer is None else self.normalizer.normalize_batch(texts)
+
+    def keep_first_characters(self, texts: pa.Array) -> Booleans:
+        """Returns for each text whether it still has its first character when it is normalized.
+
+        The library prepends to the first word of a text only if that word starts with the text's first character.
+        """
+        schemes = [step.prepend_scheme for step in self.word_steps if isinstance(step, MetaspaceStep)]
+        if self.normalizer is None or "first" not in schemes:
+            return np.ones(len(texts), bool)
+        firsts = pc.utf8_slice_codeunits(check_utf8(texts), 0, 1).fill_null("").dictionary_encode()
+        characters = pa.array([f"{one}a" for one in firsts.dictionary.to_pylist()] + ["a"], pa.large_string())
+        *normalized, alone = self.normalizer.normalize_batch(characters).to_pylist()
+        is_kept = np.array([one != alone for one in normalized], bool)
+        kept: Booleans = is_kept[firsts.indices.to_numpy()]
+        return kept
 
     def split_pieces(self, pieces: pa.Array, is_first: Booleans) -> SplitBatch:
         """Splits pieces of text, which are already normalized; see `TextSplitter`."""

@@ -76,12 +76,18 @@ class TextSplitter(Protocol):
             ValueError: a text is not UTF-8.
         """
 
+    def keep_first_characters(self, texts: pa.Array) -> Booleans:
+        """Returns for each text whether it still has its first character when it is normalized.
+
+        A splitter for which this makes no difference may return True for all.
+        """
+
     def split_pieces(self, pieces: pa.Array, is_first: Booleans) -> SplitBatch:
         """Splits pieces of text, which are already normalized; their bytes may be changed while they are split.
 
         Args:
             pieces: an array of strings; a null has no words.
-            is_first: for each piece whether its text starts with it.
+            is_first: for each piece whether its text starts with it, and has kept its first character.
         """
 
     def split(self, text: str) -> list[str]:

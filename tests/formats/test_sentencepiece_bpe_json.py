@@ -92,6 +92,17 @@ CONTENTS = {
     "metaspace": make_content(normalizer=None, pre_tokenizer={**FIRST, "prepend_scheme": "always", "split": True}),
     "metaspace, first": make_content(normalizer=None, pre_tokenizer=FIRST),
     "metaspace, never": make_content(normalizer=None, pre_tokenizer=NEVER),
+    "metaspace, first, after a normalizer that removes characters": make_content(
+        normalizer={
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Strip", "strip_left": True, "strip_right": True},
+                {"type": "Replace", "pattern": {"String": "b"}, "content": ""},
+                {"type": "NFC"},
+            ],
+        },
+        pre_tokenizer=FIRST,
+    ),
     "split at spaces": make_content(pre_tokenizer=SPLIT, normalizer=None),
     "split before the normalized spaces": make_content(pre_tokenizer=SPLIT),
 }
