@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
+from bpe_core.pretokenize.normalizer_steps import NormalizerSteps
+from bpe_core.pretokenize.sentencepiece_normalizer import NormalizeLikeSentencePiece
+
 ModelType = Literal["unigram", "bpe", "word", "char"]
 PieceType = Literal["normal", "unknown", "control", "user-defined", "byte", "unused"]
 
@@ -141,6 +144,24 @@ def read_sentencepiece(content: bytes) -> SentencePieceFile:
         _read_normalizer_spec(parsed.normalizer_spec),
         _read_normalizer_spec(parsed.denormalizer_spec),
     )
+
+
+def make_sentencepiece_normalizer(file: SentencePieceFile) -> NormalizerSteps:
+    """Returns the normalizer of a file, which normalizes whole texts and leaves user-defined symbols as they are.
+
+    Raises:
+        ValueError: the file's charsmap is damaged.
+    """
+    spec = file.normalizer_spec
+    step = NormalizeLikeSentencePiece(
+        spec.precompiled_charsmap,
+        add_dummy_prefix=spec.add_dummy_prefix,
+        remove_extra_whitespaces=spec.remove_extra_whitespaces,
+        escape_whitespaces=spec.escape_whitespaces,
+        treat_whitespace_as_suffix=file.trainer_spec.treat_whitespace_as_suffix,
+        user_defined=[piece.spelling for piece in file.pieces if piece.type == "user-defined"],
+    )
+    return NormalizerSteps((step,))
 
 
 def _read_normalizer_spec(spec: Any) -> NormalizerSpec:

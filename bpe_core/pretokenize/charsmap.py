@@ -53,7 +53,7 @@ def read_charsmap(charsmap: bytes) -> CharsmapTables:
     padded = np.zeros(max(256, -(-units.size // 256) * 256), np.uint32)
     padded[: units.size] = units
     if not units.size:
-        padded[:] = 0x80000000  # The flag of values: no byte is the label of such a unit.
+        padded[1:] = 0x80000000  # The flag of values: no byte is the label of such a unit.
     longest = max(map(len, replacements.split(b"\0")))
     tables = CharsmapTables(padded, np.frombuffer(replacements, np.uint8), np.ones(128, np.uint8), max(4, longest))
     _check_units(tables)
@@ -68,7 +68,7 @@ def _check_units(tables: CharsmapTables) -> None:
     offsets = units >> 10 << ((units & 512) >> 6)
     children = (np.arange(units.size) ^ offsets) | 255
     is_leaf = ~is_value & (units >> 8 & 1 == 1)
-    if (children[~is_value] >= units.size).any():
+    if is_value[0] or (children[~is_value] >= units.size).any():
         raise ValueError("the precompiled charsmap is damaged: its trie leads outside itself")
     values = units[(np.arange(units.size) ^ offsets)[is_leaf]] & 0x7FFFFFFF
     if (values >= tables.replacements.size).any():
