@@ -138,7 +138,8 @@ class BpeEncoder(TextEncoder):
 
     def _find_token_starts(self, text: str, tokens: Iterator[bytes]) -> list[int]:
         """Takes the tokens of a normalized text off `tokens`; returns where each one starts in the text, in bytes."""
-        data, offsets = flatten_bytes(pa.array([text], pa.large_string()))
+        prefix = self._model.pre_tokenizer.get_prefix(text)
+        data, offsets = flatten_bytes(pa.array([prefix + text], pa.large_string()))
         if self._model.pre_tokenizer.keep_gaps:
             spans = [(0, data.size)]  # The words follow each other without gaps.
         else:
@@ -155,7 +156,7 @@ class BpeEncoder(TextEncoder):
                 starts.append(at)
                 ends_word = is_char and token.endswith(MARKER)
                 at += len(token.removesuffix(MARKER) if ends_word else token)
-        return starts
+        return [max(0, start - len(prefix)) for start in starts]
 
     def _spell(self, id_: int) -> bytes:
         """Returns the bytes of an id, or of the unknown character that it stands for."""

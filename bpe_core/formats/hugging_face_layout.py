@@ -1,6 +1,7 @@
 """`tokenizer.json` as Hugging Face tokenizers 0.23 writes and reads it (version 1.0)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bpe_core.encoding.added_tokens import AddedToken
@@ -28,6 +29,8 @@ from bpe_core.merging.alphabet import BYTE_ALPHABET, CHARACTER_TO_BYTE, MARKER, 
 
 HUGGING_FACE_VERSION = "1.0"
 
+_MAX_ID = (1 << 24) - 1  # A list with an item for each id must fit in memory.
+
 
 def to_hugging_face(model: Model) -> dict[str, Any]:
     """Returns the content of `tokenizer.json` for a model, in Hugging Face's layout.
@@ -38,8 +41,8 @@ def to_hugging_face(model: Model) -> dict[str, Any]:
     Raises:
         NotExpressibleError: The library would encode some text differently: it reads the pattern in another way, has
             no end-of-word marker that is a symbol of its own, drops unknown characters if there is no `unk` token,
-            ranks pairs by a list of merges only, or allows no unused ids. Or two tokens have the same spelling, or
-            one holds the marker's spelling.
+            ranks pairs by a list of merges only, or gives added tokens other ids. Or two tokens have the same spelling,
+            or one holds the marker's spelling.
     """
     alphabet = model.alphabet
     unknown = model.special_roles.get("unk")
@@ -54,12 +57,15 @@ def to_hugging_face(model: Model) -> dict[str, Any]:
         raise NotExpressibleError(
             "pairs are ranked by the token that they make, as in tiktoken, not by a list of merges"
         )
-    if b"" in model.tokens:
-        raise NotExpressibleError(f"the id {list(model.tokens).index(b'')} is not used, and the layout has no holes")
+    if model.ignore_merges and b"" in model.tokens:
+        raise NotExpressibleError(
+            f"whole words are looked up, and the id {list(model.tokens).index(b'')} is not used: the library would "
+            "give added tokens other ids"
+        )
     spellings = spell_tokens(model)
-    vocab = {spelling: id_ for id_, spelling in enumerate(spellings)}
-    if len(vocab) != len(spellings):
-        twice = next(spelling for id_, spelling in enumerate(spellings) if vocab[spelling] != id_)
+    vocab = {spelling: id_ for id_, spelling in enumerate(spellings) if spelling}
+    if len(vocab) != sum(map(bool, spellings)):
+        twice = next(spelling for id_, spelling in enumerate(spellings) if spelling and vocab[spelling] != id_)
         raise NotExpressibleError(f"two different tokens are both written {twice!r}")
     return {
         "version": HUGGING_FACE_VERSION,
@@ -117,15 +123,16 @@ def read_hugging_face(content: dict[str, Any]) -> Model:
         ValueError: An entry is missing, contradicts another, or asks for something that is not supported.
     """
     model = get_entry(content, "model")
-    _refuse_unsupported(content, model)
+    _refuse_unsupported(model)
     added = read_added_tokens(content.get("added_tokens"))
     ids_of_added = {token.content: token.id for token in added}
+    _refuse_ids_that_the_library_ignores(added, get_entry(model, "vocab"))
     added_ids = set(ids_of_added.values())
     unicode, lowercase = read_normalizer(content.get("normalizer"))
     vocab = _include_added(get_entry(model, "vocab"), ids_of_added)
     spellings = _order_spellings(vocab)
     suffix = model.get("end_of_word_suffix") or None
-    kind, pattern = read_pre_tokenizer(content.get("pre_tokenizer"))
+    kind, pattern, add_prefix_space = read_pre_tokenizer(content.get("pre_tokenizer"))
     prefix_suffix_ids = read_post_processor(content.get("post_processor"))
     not_added = [id_ for side in prefix_suffix_ids for id_ in side if id_ not in added_ids]
     if not_added:
@@ -150,8 +157,9 @@ def read_hugging_face(content: dict[str, Any]) -> Model:
     merges = read_merges(get_entry(model, "merges"), vocab)
     _refuse_special_made_by_merges(added, kind, merges)
     unknown = model.get("unk_token")
+    pre_tokenizer = make_pre_tokenizer(alphabet.kind, pattern, unicode, lowercase)
     return Model(
-        make_pre_tokenizer(alphabet.kind, pattern, unicode, lowercase),
+        replace(pre_tokenizer, add_prefix_space=add_prefix_space),
         alphabet,
         tokens,
         merges,
@@ -162,24 +170,32 @@ def read_hugging_face(content: dict[str, Any]) -> Model:
     )
 
 
-def _refuse_unsupported(content: dict[str, Any], model: dict[str, Any]) -> None:
+def _refuse_unsupported(model: dict[str, Any]) -> None:
     """Raises ValueError if the file asks for something that is not supported."""
-    for key, supported in {
-        "dropout": None,
-        "continuing_subword_prefix": None,
-        "byte_fallback": False,
-    }.items():
-        if model.get(key, supported) not in (supported, "" if supported is None else supported):
+    for key in ("dropout", "continuing_subword_prefix"):
+        if model.get(key):
             raise ValueError(f"model.{key} is {model[key]!r}, which is not supported")
     if model.get("fuse_unk") and model.get("unk_token") is not None:
         raise ValueError(
             "model.fuse_unk is True, which is not supported: here each unknown character gives an unk id of its own"
         )
-    for key in ("truncation", "padding"):
-        if content.get(key) is not None:
+
+
+def _refuse_ids_that_the_library_ignores(added: Sequence[AddedToken], vocab: dict[str, int]) -> None:
+    """Raises ValueError if an added token has another id than the library gives it.
+
+    The library takes the id from the vocabulary. A token that is not in it gets the next id after those of the added
+    tokens before it, at least the size of the vocabulary, whatever the file says.
+    """
+    highest = -1
+    for token in added:
+        id_ = vocab.get(token.content, max(highest + 1, len(vocab)))
+        if token.id != id_ and token.content not in vocab:
             raise ValueError(
-                f"{key} is set in the file, but job 2 truncates and pads by its own settings; set {key} to null"
+                f"the added token {token.content!r} has the id {token.id} and is not in model.vocab, so the library "
+                f"tokenizers would give it the id {id_}; add it to model.vocab"
             )
+        highest = max(highest, id_)
 
 
 def _refuse_ambiguous(added: Sequence[AddedToken], kind: Kind, model: dict[str, Any]) -> None:
@@ -208,16 +224,15 @@ def _refuse_special_made_by_merges(added: Sequence[AddedToken], kind: Kind, merg
 
 
 def _order_spellings(vocab: dict[str, int]) -> list[str]:
-    """Returns the spellings of a vocabulary by id; raises ValueError unless each id from 0 on has one."""
-    spellings: list[str] = [""] * len(vocab)
-    is_taken = [False] * len(vocab)
+    """Returns the spellings of a vocabulary by id, empty for an id that is not used."""
+    outside = next((spelling for spelling, id_ in vocab.items() if not 0 <= id_ <= _MAX_ID), None)
+    if outside is not None:
+        raise ValueError(f"the id {vocab[outside]} of {outside!r} is outside the range of 0 to {_MAX_ID}")
+    spellings = [""] * (max(vocab.values(), default=-1) + 1)
     for spelling, id_ in vocab.items():
-        if not 0 <= id_ < len(vocab) or is_taken[id_]:
-            raise ValueError(
-                f"{len(vocab)} tokens must have the ids 0 to {len(vocab) - 1}, each once; the id {id_} of {spelling!r} "
-                f"is {'taken by another token' if 0 <= id_ < len(vocab) else 'outside this range'}"
-            )
-        spellings[id_], is_taken[id_] = spelling, True
+        if spellings[id_]:
+            raise ValueError(f"the id {id_} of {spelling!r} is taken by the token {spellings[id_]!r}")
+        spellings[id_] = spelling
     return spellings
 
 

@@ -5,19 +5,23 @@ entry's content and returns our part. Both refuse what the other side cannot do 
 """
 
 import json
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import regex
 
 from bpe_core.encoding.model import Model, NotExpressibleError
 from bpe_core.merging.alphabet import Kind
 from bpe_core.pretokenize.normalizer import Normalization
+from bpe_core.pretokenize.pattern_coverage import covers_every_text
 from bpe_core.pretokenize.pattern_dialect import check_pattern, find_foreign_part
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, PreTokenizer
 
 # If two patterns have the same expressions, the first name is kept.
 _NAME_OF_EXPRESSIONS = {expressions: name for name, expressions in reversed(PATTERNS.items())}
 _UNICODE_FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+
+# BLOOM's pattern has a set within a set. Its library reads that as one set, the `regex` package as two.
+_FLAT_PATTERNS = {r" ?[^(\s|[.,!?…。，、।۔،])]+": r" ?[^(\s|.,!?…。，、।۔،)]+"}
 
 _ISOLATED = {"behavior": "Isolated", "invert": False}
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -65,43 +69,61 @@ def write_pre_tokenizer(pre_tokenizer: PreTokenizer, kind: Kind) -> dict[str, An
     if kind == "char":
         return {"type": "WhitespaceSplit"}
     expressions = pre_tokenizer.expressions
+    byte_level = {**BYTE_LEVEL, "add_prefix_space": pre_tokenizer.add_prefix_space}
     if expressions == PATTERNS["gpt2"]:
-        return dict(BYTE_LEVEL)
+        return byte_level
+    if pre_tokenizer.add_prefix_space:
+        raise NotExpressibleError("the library would add the prefix space to every word, not to every piece of text")
     foreign = next(filter(None, map(find_foreign_part, expressions)), None)
     if foreign:
         raise NotExpressibleError(f"the library cannot read {foreign!r} in the pattern")
     splits = [{"type": "Split", "pattern": {"Regex": e}, **_ISOLATED} for e in expressions]
-    return {"type": "Sequence", "pretokenizers": [*splits, {**BYTE_LEVEL, "use_regex": False}]}
+    return {"type": "Sequence", "pretokenizers": [*splits, {**byte_level, "use_regex": False}]}
 
 
-def read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]:
-    """Returns the tokenizer's kind, and its pattern: a name in `PATTERNS`, an expression, or several in order.
+class SplittingStep(NamedTuple):
+    """What an entry `pre_tokenizer` says.
 
-    Supported are `WhitespaceSplit` (kind `char`), and `ByteLevel` alone or after `Split` and `Digits` (kind `byte`).
+    Attributes:
+        kind: the tokenizer's kind.
+        pattern: a name in `PATTERNS`, an expression, or several in order.
+        add_prefix_space: as in `PreTokenizer`.
+    """
+
+    kind: Kind
+    pattern: str | tuple[str, ...]
+    add_prefix_space: bool = False
+
+
+def read_pre_tokenizer(pre_tokenizer: Any) -> SplittingStep:
+    """Returns how an entry `pre_tokenizer` splits texts.
+
+    Supported are `WhitespaceSplit` (kind `char`), and `ByteLevel` alone or after `Split`, `Digits` and `Punctuation`
+    (kind `byte`).
 
     Raises:
         ValueError: The entry asks for another pre-tokenizer, or for a pattern that the `regex` package
             reads differently.
 
-    >>> read_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": False})
-    ('byte', 'gpt2')
+    >>> read_pre_tokenizer({"type": "ByteLevel", "add_prefix_space": True})
+    SplittingStep(kind='byte', pattern='gpt2', add_prefix_space=True)
     """
     if pre_tokenizer == {"type": "WhitespaceSplit"}:
-        return "char", WHITESPACE
+        return SplittingStep("char", WHITESPACE)
     is_sequence = isinstance(pre_tokenizer, dict) and pre_tokenizer.get("type") == "Sequence"
     *splits, last = pre_tokenizer.get("pretokenizers") or [None] if is_sequence else [pre_tokenizer]
-    expressions = tuple(map(_read_split, splits))
-    match last:
-        case {"type": "ByteLevel", "add_prefix_space": False, **others}:
-            if others.get("use_regex", True):
-                expressions += PATTERNS["gpt2"]
-        case {"type": "ByteLevel"}:
-            raise ValueError("pre_tokenizer ByteLevel has add_prefix_space, which is not supported")
-        case _:
-            raise ValueError(
-                f"pre_tokenizer {json.dumps(last)[:200]} is not supported as the last step; it must be ByteLevel, or "
-                "WhitespaceSplit alone"
-            )
+    if not isinstance(last, dict) or last.get("type") != "ByteLevel":
+        raise ValueError(
+            f"pre_tokenizer {json.dumps(last)[:200]} is not supported as the last step; it must be ByteLevel, or "
+            "WhitespaceSplit alone"
+        )
+    add_prefix_space = bool(last.get("add_prefix_space", True))
+    if splits and add_prefix_space:
+        raise ValueError(
+            "pre_tokenizer ByteLevel has add_prefix_space after another step, which is not supported: it would change "
+            "every word"
+        )
+    expressions = tuple(map(_read_split, splits)) + (PATTERNS["gpt2"] if last.get("use_regex", True) else ())
     if not expressions:
         raise ValueError(
             "pre_tokenizer ByteLevel has use_regex false and no Split before it, so a whole text would be one word"
@@ -110,19 +132,31 @@ def read_pre_tokenizer(pre_tokenizer: Any) -> tuple[Kind, str | tuple[str, ...]]
     name = _NAME_OF_EXPRESSIONS.get(tuple(e.replace("\r", r"\r").replace("\n", r"\n") for e in expressions))
     for expression in () if name else expressions:
         check_pattern(expression)
-    return "byte", name or (expressions[0] if len(expressions) == 1 else expressions)
+    return SplittingStep("byte", name or (expressions[0] if len(expressions) == 1 else expressions), add_prefix_space)
 
 
 def _read_split(split: Any) -> str:
-    """Returns the expression of a pre-tokenizer that keeps its matches as words."""
+    """Returns the expression of a pre-tokenizer that makes words of its matches and of the text between them."""
     match split:
-        case {"type": "Split", "pattern": {"Regex": str(expression)}, "behavior": "Isolated", "invert": False}:
-            return expression
-        case {"type": "Split", "pattern": {"String": str(literal)}, "behavior": "Isolated", "invert": False}:
-            return str(regex.escape(literal))
+        case {"type": "Split", "pattern": dict(pattern), "behavior": str(behavior)}:
+            expression = _read_split_pattern(pattern)
+            # With `invert`, the text between matches is what is isolated, or removed.
+            if behavior == "Isolated":
+                return expression
+            if behavior == "Removed" and split.get("invert") and covers_every_text(expression):
+                return expression
         case {"type": "Digits", "individual_digits": individual}:
             return r"\p{N}" if individual else r"\p{N}+"
     raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
+
+
+def _read_split_pattern(pattern: dict[str, Any]) -> str:
+    match pattern:
+        case {"Regex": str(expression)}:
+            return _FLAT_PATTERNS.get(expression, expression)
+        case {"String": str(literal)} if literal:
+            return str(regex.escape(literal))
+    raise ValueError(f"pre_tokenizer Split has the pattern {json.dumps(pattern)[:200]}, which is not supported")
 
 
 def write_post_processor(model: Model) -> dict[str, Any] | None:

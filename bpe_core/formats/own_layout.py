@@ -4,6 +4,7 @@ Its `version` makes the Hugging Face library refuse the file instead of reading 
 Hugging Face's layout cannot hold.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def to_own_layout(model: Model, reason: str) -> dict[str, Any]:
         "pattern": pre_tokenizer.pattern,
         "unicode": pre_tokenizer.unicode,
         "lowercase": pre_tokenizer.lowercase,
+        **({"add_prefix_space": True} if pre_tokenizer.add_prefix_space else {}),
         "end_of_word": alphabet.end_of_word,
         "end_of_word_placement": alphabet.placement,
         "added_tokens": write_added_tokens(model),
@@ -72,7 +74,10 @@ def read_own_layout(content: dict[str, Any]) -> Model:
     rows = get_entry(content, "merges")
     _check_merges(rows, tokens)
     expressions = tuple(pattern) if isinstance(pattern, list) else pattern
-    pre_tokenizer = make_pre_tokenizer(alphabet.kind, expressions, unicode, lowercase)
+    pre_tokenizer = replace(
+        make_pre_tokenizer(alphabet.kind, expressions, unicode, lowercase),
+        add_prefix_space=bool(content.get("add_prefix_space", False)),
+    )
     check_choice("ranked_by", get_entry(content, "ranked_by"), RankedBy)
     prefix, suffix = get_entry(content, "around")
     not_added = [id_ for id_ in (*prefix, *suffix) if id_ not in added_ids]

@@ -160,7 +160,11 @@ def rank_by_merges(model: Model) -> Model:
         )
     parts = find_last_merges(model).tolist()
     merges = [(*parts[made], made) for made in np.unique(model.merges[:, 2]).tolist()]
-    merged = replace(model, merges=np.array(merges, np.int32).reshape(-1, 3), ranked_by="merge")
+    # The merges make every token, so a look-up of whole words finds nothing else. Hugging Face's layout does not allow
+    # one if there are ids that are not used.
+    ignore_merges = model.ignore_merges and b"" not in model.tokens
+    rows = np.array(merges, np.int32).reshape(-1, 3)
+    merged = replace(model, merges=rows, ranked_by="merge", ignore_merges=ignore_merges)
     _check_parts_come_first(merged)
     return merged
 

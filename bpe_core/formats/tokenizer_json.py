@@ -84,6 +84,7 @@ def read_tokenizer_json(content: Any, engine: Engine = "native") -> AnyModel:
         raise ValueError(
             f"version {content['version']!r} is unknown; this build reads {HUGGING_FACE_VERSION} and {OWN_VERSION!r}"
         )
+    content = _leave_out_row_settings(content)
     if engine == "hf":
         return read_for_library(content)
     try:
@@ -156,6 +157,14 @@ _READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {
     "Unigram": read_unigram,
 }
 """What reads a `tokenizer.json` of Hugging Face's layout, by its `model.type`."""
+
+
+def _leave_out_row_settings(content: dict[str, Any]) -> dict[str, Any]:
+    """Returns the content without truncation and padding; logs a warning for each that it has."""
+    ignored = [key for key in ("truncation", "padding") if content.get(key) is not None]
+    for key in ignored:
+        _log.warning("the entry %s of tokenizer.json is ignored: job 2 splits and pads rows by its own settings", key)
+    return {**content, **dict.fromkeys(ignored)}
 
 
 def _read_unsupported(content: dict[str, Any], reason: ValueError) -> LibraryModel:

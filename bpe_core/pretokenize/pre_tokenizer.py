@@ -10,6 +10,7 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import regex
 
 from bpe_core.kernels import Int64s, UInt8s, flatten_bytes
@@ -74,12 +75,14 @@ class PreTokenizer:
         unicode: the Unicode normalization form that is applied first; `none` leaves the text as it is.
         lowercase: replace each character by its full lower-case mapping, without the final-sigma rule. This is what the
             `Lowercase` normalizer of Hugging Face tokenizers does.
+        add_prefix_space: put a space before each piece of text that does not start with one, as RoBERTa does.
     """
 
     pattern: str | tuple[str, ...]
     keep_gaps: bool = True
     unicode: Normalization = "none"
     lowercase: bool = False
+    add_prefix_space: bool = False
 
     def __post_init__(self) -> None:
         """Raises ValueError for a form or a pattern that does not exist, or one that engines read differently."""
@@ -135,6 +138,10 @@ class PreTokenizer:
             return texts
         return normalize_array(texts, self.unicode, self.lowercase)
 
+    def get_prefix(self, text: str) -> str:
+        """Returns what is put before a piece of text: a space or nothing, see `add_prefix_space`."""
+        return " " if self.add_prefix_space and text and not text.startswith(" ") else ""
+
     def split_batch(self, data: UInt8s, offsets: Int64s) -> WordEnds:
         """Splits a batch of texts, which are already normalized.
 
@@ -159,7 +166,7 @@ class PreTokenizer:
 
     def split_pieces(self, pieces: pa.Array, is_first: Booleans) -> SplitBatch:
         """Splits pieces of text, which are already normalized; see `TextSplitter`."""
-        data, offsets = flatten_bytes(pieces)
+        data, offsets = flatten_bytes(_add_prefix_spaces(pieces) if self.add_prefix_space else pieces)
         return SplitBatch(data, offsets, self.split_batch(data, offsets))
 
     def _split_batch_with_regex(self, data: UInt8s, offsets: Int64s, stride: int) -> WordEnds:
@@ -224,6 +231,14 @@ class PreTokenizer:
         if self.keep_gaps and end < stop:
             spans.append((end, stop))
         return spans
+
+
+def _add_prefix_spaces(pieces: pa.Array) -> pa.Array:
+    """Returns strings as `large_string`, with a space before each that is not empty and does not start with one."""
+    pieces = pieces.cast(pa.large_string())
+    space = pa.scalar(" ", pa.large_string())
+    lacks_space = pc.and_(pc.greater(pc.binary_length(pieces), 0), pc.invert(pc.starts_with(pieces, " ")))
+    return pc.if_else(lacks_space, pc.binary_join_element_wise(space, pieces, pa.scalar("", pa.large_string())), pieces)
 
 
 def check_utf8(texts: pa.Array) -> pa.Array:

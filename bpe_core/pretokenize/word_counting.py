@@ -52,8 +52,8 @@ class WordCounter:
     def add(self, texts: pa.Array) -> None:
         """Counts the words of an Arrow array of strings; a null has none."""
         texts = self._pre_tokenizer.normalize_batch(texts)
-        data, offsets = flatten_bytes(texts)
-        ends, _, stride = self._pre_tokenizer.split_batch(data, offsets)
+        data, offsets, word_ends = self._pre_tokenizer.split_pieces(texts, np.ones(len(texts), bool))
+        ends, _, stride = word_ends
         done = 0
         while done < ends.size:
             # With stride 1 the words of all texts follow each other without gaps, as the texts do.

@@ -30,6 +30,7 @@ def describe_pre_tokenizer(pre_tokenizer: PreTokenizer) -> dict[str, Any]:
         "keep_gaps": pre_tokenizer.keep_gaps,
         "unicode": pre_tokenizer.unicode,
         "lowercase": pre_tokenizer.lowercase,
+        **({"add_prefix_space": True} if pre_tokenizer.add_prefix_space else {}),
     }
 
 

@@ -231,17 +231,21 @@ def dropped_byte_of_a_token(content: dict[str, Any]) -> None:
     vocab[token[:-1] + "Q"] = vocab.pop(token)
 
 
-def wrong_id_beyond_the_others(content: dict[str, Any]) -> None:
+def id_of_another_token(content: dict[str, Any]) -> None:
+    content["model"]["vocab"]["a"] = 98
+
+
+def id_beyond_the_others(content: dict[str, Any]) -> None:
     content["model"]["vocab"]["a"] = 5000
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (dropped_byte, "the id 276 of '<end>' is outside this range"),
+        (dropped_byte, "model.vocab lacks the byte b'a'"),
         (dropped_byte_and_ids_closed_up, "model.vocab lacks the byte b'X'"),
         (dropped_byte_of_a_token, "which is not in model.vocab"),
-        (wrong_id_beyond_the_others, "the id 5000 of 'a' is outside this range"),
+        (id_of_another_token, "the id 98 of 'b' is taken by the token 'a'"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_loaded_has_one_failed_check(copy: Project, damage: Damage, message: str) -> None:
@@ -251,6 +255,11 @@ def test_a_tokenizer_that_cannot_be_loaded_has_one_failed_check(copy: Project, d
     assert message in check.summary
     assert copy.train is not None
     assert check.summary.startswith(f"{copy.train.output}/tokenizer.json: ")
+
+
+def test_a_hole_in_the_ids_of_a_trained_tokenizer_fails(copy: Project) -> None:
+    edit(copy, id_beyond_the_others)
+    assert failing(by_name(copy)) >= {"as recorded"}
 
 
 def test_a_file_that_was_cut_off_cannot_be_loaded(copy: Project) -> None:
