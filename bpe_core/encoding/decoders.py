@@ -182,6 +182,49 @@ def _read_bytes(token: str) -> bytes:
         return token.encode()
 
 
+_CLEANED = (
+    (" .", "."),
+    (" ?", "?"),
+    (" !", "!"),
+    (" ,", ","),
+    (" ' ", "'"),
+    (" n't", "n't"),
+    (" 'm", "'m"),
+    (" do not", " don't"),
+    (" 's", "'s"),
+    (" 've", "'ve"),
+    (" 're", "'re"),
+)
+"""What `WordPieceStep` replaces, in order, to join English punctuation and contractions to the word before them."""
+
+
+@dataclass(frozen=True)
+class WordPieceStep:
+    """Puts a space before each token that starts a word, and removes the prefix of the others.
+
+    Attributes:
+        prefix: what tokens inside a word start with, such as `##`.
+        cleans_up: whether spaces before English punctuation and contractions are removed, within each token's string.
+    """
+
+    prefix: str
+    cleans_up: bool
+
+    def apply(self, tokens: Sequence[str]) -> list[str]:
+        """Returns the strings with spaces and without prefixes; the first keeps its prefix."""
+        decoded = [
+            token if at == 0 else token[len(self.prefix) :] if token.startswith(self.prefix) else f" {token}"
+            for at, token in enumerate(tokens)
+        ]
+        return [_clean_up(token) for token in decoded] if self.cleans_up else decoded
+
+
+def _clean_up(text: str) -> str:
+    for found, replacement in _CLEANED:
+        text = text.replace(found, replacement)
+    return text
+
+
 @dataclass(frozen=True)
 class SentencePieceDecoder:
     """Decodes tokens as the library SentencePiece does; see `TokenDecoder`.

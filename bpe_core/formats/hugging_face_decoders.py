@@ -13,6 +13,7 @@ from bpe_core.encoding.decoders import (
     SpaceStep,
     StepDecoder,
     StripStep,
+    WordPieceStep,
 )
 from bpe_core.encoding.piece_model import TokenDecoder
 from bpe_core.formats.hugging_face_word_steps import read_prepend_scheme
@@ -48,4 +49,6 @@ def _read_steps(decoder: Any) -> list[DecoderStep]:
             return [ReplaceStep(part, content)]
         case {"type": "Metaspace", "replacement": str(replacement)} if len(replacement) == 1:
             return [SpaceStep(replacement, read_prepend_scheme(decoder) != "never")]
+        case {"type": "WordPiece", "prefix": str(prefix)}:
+            return [WordPieceStep(prefix, bool(decoder.get("cleanup", True)))]
     raise ValueError(f"decoder {json.dumps(decoder)[:200]} is not supported")

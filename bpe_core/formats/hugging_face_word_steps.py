@@ -3,9 +3,12 @@
 import json
 from typing import Any, cast, get_args
 
+import numpy as np
 import regex
 
+from bpe_core.pretokenize.character_sets import load_character_set
 from bpe_core.pretokenize.metaspace import MetaspaceStep, PrependScheme
+from bpe_core.pretokenize.unicode_categories import CodePointSet, load_word_characters
 from bpe_core.pretokenize.word_steps import Behavior, PatternStep, WordStep
 
 
@@ -29,7 +32,36 @@ def read_word_steps(pre_tokenizer: Any) -> tuple[WordStep, ...]:
             )
         case {"type": "Split", "pattern": dict(pattern), "behavior": str(behavior)} if behavior in get_args(Behavior):
             return _read_split_step(pattern, cast(Behavior, behavior), bool(pre_tokenizer.get("invert", False)))
+        case {"type": "BertPreTokenizer"}:
+            punctuation = _spell_members(load_character_set("punctuation"))
+            return (_keep_matches(rf"[{punctuation}]|[^\s{punctuation}]+"),)
+        case {"type": "Whitespace"}:
+            # Spelled out, because engines read `\w` differently.
+            letters = _spell_members(load_word_characters())
+            return (_keep_matches(rf"[{letters}]+|[^\s{letters}]+"),)
+        case {"type": "WhitespaceSplit"}:
+            return (_keep_matches(r"\S+"),)
+        case {"type": "Punctuation"} if pre_tokenizer.get("behavior", "Isolated") in get_args(Behavior):
+            punctuation = _spell_members(load_character_set("punctuation"))
+            return (PatternStep(f"[{punctuation}]", pre_tokenizer.get("behavior", "Isolated")),)
+        case {"type": "Digits", "individual_digits": bool(individual)}:
+            return (PatternStep(r"\p{N}" if individual else r"\p{N}+"),)
+        case {"type": "CharDelimiterSplit", "delimiter": str(delimiter)} if len(delimiter) == 1:
+            return (PatternStep(str(regex.escape(delimiter)), "Removed", literal=delimiter),)
     raise ValueError(f"pre_tokenizer {json.dumps(pre_tokenizer)[:200]} is not supported")
+
+
+def _keep_matches(expression: str) -> PatternStep:
+    """Returns a step whose words are the matches of an expression; what lies between them is left out."""
+    return PatternStep(expression, "Removed", invert=True)
+
+
+def _spell_members(members: CodePointSet) -> str:
+    """Returns a set of characters as it is written between brackets in a regular expression."""
+    steps = np.diff(members.astype(np.int8), prepend=0, append=0)
+    runs = zip(np.flatnonzero(steps == 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)
+    escaped = ((regex.escape(chr(first)), regex.escape(chr(stop - 1))) for first, stop in runs)
+    return "".join(first if first == last else f"{first}-{last}" for first, last in escaped)
 
 
 def _read_split_step(pattern: dict[str, Any], behavior: Behavior, invert: bool) -> tuple[WordStep, ...]:

@@ -16,6 +16,7 @@ from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_lay
 from bpe_core.formats.sentencepiece_bpe_json import read_sentencepiece_bpe
 from bpe_core.formats.shared_entries import get_entry
 from bpe_core.formats.unigram_json import read_unigram
+from bpe_core.formats.wordpiece_json import read_wordpiece
 from bpe_core.pretokenize.unicode_categories import UNICODE_VERSION
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -155,6 +156,7 @@ def _has_step(entry: Any, kind: str) -> bool:
 _READER_OF_TYPE: dict[str, Callable[[dict[str, Any]], Model | PieceModel]] = {
     "BPE": _read_bpe,
     "Unigram": read_unigram,
+    "WordPiece": read_wordpiece,
 }
 """What reads a `tokenizer.json` of Hugging Face's layout, by its `model.type`."""
 

@@ -1,4 +1,4 @@
-"""Sets of characters that Hugging Face tokenizers 0.23 treats alike when it normalizes texts.
+"""Sets of characters that Hugging Face tokenizers 0.23 treats alike when it normalizes or splits texts.
 
 The library takes them from Unicode tables of several versions. They are pinned here, so that ids never depend on what
 is installed. `python -m bpe_core.pretokenize.character_sets` writes `character_sets.txt` by asking the library about
@@ -17,7 +17,16 @@ import numpy as np
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS, CodePointSet
 
 SetName = Literal[
-    "removed", "nonspacing", "combining", "joining", "prepended", "control", "pictographic", "consonant", "linker"
+    "removed",
+    "nonspacing",
+    "combining",
+    "joining",
+    "prepended",
+    "control",
+    "pictographic",
+    "consonant",
+    "linker",
+    "punctuation",
 ]
 """The name of a set:
 
@@ -30,6 +39,7 @@ SetName = Literal[
 * `pictographic`: characters that a zero-width joiner joins to a symbol before it; those of `joining` are left out.
 * `consonant`: Indic consonants that a linker joins to one before it; those of four bytes are left out.
 * `linker`: the signs of `joining` that join consonants.
+* `punctuation`: what BertPreTokenizer and Punctuation split off. It is that of Unicode 8, and all symbols of ASCII.
 """
 
 _SETS_FILE = Path(__file__).with_name("character_sets.txt")
@@ -79,11 +89,12 @@ def _load_library_charsmap(charsmap: bytes) -> Callable[[str], str]:
 
 
 def _write_sets() -> None:
-    from tokenizers import normalizers
+    from tokenizers import normalizers, pre_tokenizers
 
     clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
     strip = normalizers.BertNormalizer(False, False, True, False).normalize_str
     strip_accents = normalizers.StripAccents().normalize_str
+    split = pre_tokenizers.Punctuation().pre_tokenize_str
     replace_a = _load_library_charsmap(make_byte_charsmap(b"a", "X"))
     replace_clusters = _load_library_charsmap(make_byte_charsmap(range(0xC2, 0xF5), "X"))
     tests: dict[SetName, Callable[[str], bool]] = {
@@ -100,6 +111,7 @@ def _write_sets() -> None:
             and replace_clusters(f"\u0915\u094d{c}\u0301") == "XXXX"
         ),
         "linker": lambda c: replace_a("a" + c) == "X" and replace_clusters(f"\u0915{c}\u0915\u0301") == "XXXX",
+        "punctuation": lambda c: len(split("a" + c)) == 2,
     }
     assert tuple(tests) == get_args(SetName)
     lines = ["Sets of characters in Hugging Face tokenizers 0.23: first and last code point of each run."]
