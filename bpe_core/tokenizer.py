@@ -34,7 +34,7 @@ from bpe_core.encoding.model import (
 from bpe_core.encoding.piece_model import PieceModel
 from bpe_core.encoding.stream_decoder import StreamDecoder
 from bpe_core.encoding.text_encoder import TextEncoder
-from bpe_core.encoding.word_encoder import WordEncoder
+from bpe_core.encoding.word_encoder import make_word_encoder
 from bpe_core.formats import subword_nmt, tiktoken, tokenizer_json, vocab_and_merges
 from bpe_core.formats.tokenizer_folder import (
     GivenParts,
@@ -84,7 +84,7 @@ class Tokenizer:
         elif isinstance(model, LibraryModel):
             self._encoder = LibraryEncoder(model)
         else:
-            self._encoder = TextEncoder(model, WordEncoder(model.rules, model.whole_words))
+            self._encoder = TextEncoder(model, make_word_encoder(model.rules, model.whole_words))
         self._tokens = list(model.tokens)
         self._special_ids = frozenset(model.special_tokens.values())
         self.special_roles = dict(model.special_roles)

@@ -11,6 +11,9 @@ from bpe_core.pretokenize.scanner import get_utf8_width
 
 Float64s = npt.NDArray[np.float64]
 
+MAX_SINGLE_SCORE = 100_000.0
+"""The most that a score in single precision may be from zero, see `find_best_paths`."""
+
 _NO_START = -1
 
 
@@ -68,15 +71,18 @@ def find_best_paths(
         first: where the word starts.
         stop: where it ends.
         score_before: the score at the start of the word.
-        is_single: whether the score of a best path is rounded to single precision, as sentencepiece does. It compares
-            the path with others before that.
+        is_single: whether to add up in single precision as sentencepiece does. There, a score that has come too far
+            from zero is subtracted from all paths that are still open.
     """
     size = stop - first
     for end in range(1, size + 1):
         paths.links[end] = _NO_START
     paths.scores[0] = score_before
     at: Any = np.int64(0)
+    last = np.int64(0)  # The last byte that a path has reached.
     while at < size:
+        if is_single and abs(paths.scores[at]) > MAX_SINGLE_SCORE:
+            _subtract_score(paths, at, last)
         before = paths.scores[at]
         width = min(np.int64(get_utf8_width(data[first + at])), size - at)
         is_known = False
@@ -92,11 +98,11 @@ def find_best_paths(
                 _offer_token(paths, at, end, id_, tokens.scores[id_] + before, is_single)
                 if end - at == width:
                     is_known = True
+                last = max(last, end)
         if not is_known:
             score = tokens.unknown_score + before
-            if is_single:
-                score = np.float64(np.float32(score))
             _offer_token(paths, at, at + width, tokens.unknown_id, score, is_single)
+            last = max(last, at + width)
         at += width
 
 
@@ -104,6 +110,8 @@ def find_best_paths(
 def _offer_token(paths: BestPaths, start: Any, end: Any, id_: Any, score: Any, is_single: Any) -> None:
     """Makes a token the last one of the best path to `end` if its score is the highest so far."""
     scores, gaps, links, ids = paths
+    if is_single:
+        score = np.float64(np.float32(score))
     if links[end] == _NO_START:
         gaps[end] = np.inf
     elif score > scores[end]:
@@ -111,8 +119,17 @@ def _offer_token(paths: BestPaths, start: Any, end: Any, id_: Any, score: Any, i
     else:
         gaps[end] = min(gaps[end], scores[end] - score)
         return
-    scores[end] = np.float64(np.float32(score)) if is_single else score
-    links[end], ids[end] = start, id_
+    scores[end], links[end], ids[end] = score, start, id_
+
+
+@device_function
+def _subtract_score(paths: BestPaths, at: Any, last: Any) -> None:
+    """Subtracts the score of the path to `at` from those of the paths to it and up to the byte `last`."""
+    score = paths.scores[at]
+    paths.scores[at] = 0.0
+    for end in range(at + 1, last + 1):
+        if paths.links[end] != _NO_START:
+            paths.scores[end] = np.float64(np.float32(paths.scores[end] - score))
 
 
 @device_function

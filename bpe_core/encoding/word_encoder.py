@@ -11,6 +11,7 @@ A cache that has grown too large is replaced by a new one.
 """
 
 from collections.abc import Mapping
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -310,3 +311,9 @@ class WordEncoder:
     def __getstate__(self) -> dict[str, Any]:
         """Returns what to pickle: all but the word caches."""
         return {**self.__dict__, "_free_memories": []}
+
+
+@singledispatch
+def make_word_encoder(rules: Any, whole_words: Mapping[bytes, int]) -> WordEncoder:
+    """Returns the encoder of words for the rules of a family; see `WordEncoder` for the arguments."""
+    return WordEncoder(rules, whole_words)

@@ -1,7 +1,9 @@
 """Slow, obvious twins of the compiled Unigram encoders, with the arithmetic of the libraries."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Step(NamedTuple):
@@ -45,4 +47,52 @@ def encode_word(word: str, vocab: Sequence[tuple[str, float]], unknown_id: int, 
             result += [ids[one] for one in spelled]
         else:
             result.append(unknown_id)
+    return result
+
+
+def encode_text_in_single_precision(
+    text: str,
+    scores: Mapping[str, float],
+    user_defined: Sequence[str],
+    ids: Mapping[str, int],
+    unknown_id: int,
+    byte_ids: Sequence[int],
+) -> list[int]:
+    """Returns the ids of a normalized text as sentencepiece does: over the whole text, in single precision."""
+    single = np.float32
+    unknown_score = min(map(single, scores.values())) - single(10)
+    offered = {piece: single(score) for piece, score in scores.items()}
+    offered |= {piece: single(0.1 * (len(piece.encode()) - 1)) for piece in user_defined}
+    longest = max(map(len, offered))
+    steps: dict[int, Step] = {}
+    for start in range(len(text)):
+        before = single(steps[start].score if start else 0)
+        if abs(before) > 100_000:
+            for end in range(start, len(text) + 1):
+                if end in steps:
+                    steps[end] = steps[end]._replace(score=float(single(steps[end].score) - before))
+            before = single(0)
+        ends = [e for e in range(start + 1, min(len(text), start + longest) + 1) if text[start:e] in offered]
+        offers: list[tuple[int, int, float]] = [
+            (end, ids[text[start:end]], float(offered[text[start:end]] + before)) for end in ends
+        ]
+        if start + 1 not in ends:
+            offers.append((start + 1, unknown_id, float(unknown_score + before)))
+        for end, id_, score in offers:
+            if end not in steps or score > steps[end].score:
+                steps[end] = Step(start, id_, score)
+    path: list[tuple[str, int]] = []
+    end = len(text)
+    while end > 0:
+        start, id_, _ = steps[end]
+        path.append((text[start:end], id_))
+        end = start
+    result: list[int] = []
+    was_unknown = False
+    for piece, id_ in reversed(path):
+        if id_ == unknown_id and byte_ids:
+            result += [byte_ids[byte] for byte in piece.encode()]
+        elif id_ != unknown_id or not was_unknown:
+            result.append(id_)
+        was_unknown = id_ == unknown_id
     return result
