@@ -58,10 +58,14 @@ def _keep_matches(expression: str) -> PatternStep:
 
 def _spell_members(members: CodePointSet) -> str:
     """Returns a set of characters as it is written between brackets in a regular expression."""
-    steps = np.diff(members.astype(np.int8), prepend=0, append=0)
+    # The pattern compiler knows no ranges whose ends are escaped, so ASCII symbols are listed one by one.
+    symbols = [chr(code) for code in range(128) if members[code] and not chr(code).isalnum()]
+    ranged = members.copy()
+    ranged[[ord(symbol) for symbol in symbols]] = False
+    steps = np.diff(ranged.astype(np.int8), prepend=0, append=0)
     runs = zip(np.flatnonzero(steps == 1).tolist(), np.flatnonzero(steps == -1).tolist(), strict=True)
-    escaped = ((regex.escape(chr(first)), regex.escape(chr(stop - 1))) for first, stop in runs)
-    return "".join(first if first == last else f"{first}-{last}" for first, last in escaped)
+    ranges = (chr(first) if stop - first == 1 else f"{chr(first)}-{chr(stop - 1)}" for first, stop in runs)
+    return "".join([*(str(regex.escape(symbol)) for symbol in symbols), *ranges])
 
 
 def _read_split_step(pattern: dict[str, Any], behavior: Behavior, invert: bool) -> tuple[WordStep, ...]:

@@ -237,6 +237,13 @@ def test_every_code_point_is_split_as_in_the_library(name: str) -> None:
             assert words == [word for word, _ in library.pre_tokenize_str(text)], ascii(text)
 
 
+@pytest.mark.parametrize("name", PRE_TOKENIZERS)
+def test_the_patterns_are_compiled(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    splitter = StepSplitter(None, read_word_steps(PRE_TOKENIZERS[name]))
+    assert splitter.split("ab-12 a.") != []
+    assert caplog.text == ""  # The regex package, which is slow, takes a pattern over with a warning.
+
+
 def test_ordinary_text_never_gets_the_id_of_a_special_token() -> None:
     tokenizer = get_pair("spaces").ours
     assert tokenizer.encode("a [CLS] b", special="plain") == tokenizer.encode("a 的 b")
