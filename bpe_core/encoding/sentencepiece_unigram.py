@@ -29,7 +29,7 @@ from bpe_core.encoding.word_rules import encode_long_word, finish_words, make_sc
 from bpe_core.kernels import Int32s, Int64s, UInt8s, device_function, implements, kernel
 from bpe_core.pretokenize.text_splitter import WordEnds
 
-_NO_LIMIT = np.int32(-(1 << 31))
+_ALWAYS_AGAIN = np.int32(-(1 << 31))
 """The limit 0: the word is always encoded again, and its ids are not written before."""
 
 _LIMIT_UNITS = 1 << 14
@@ -115,7 +115,7 @@ def _write_pieces_and_limit(
     units = np.int64(max(0.0, limit) * _LIMIT_UNITS)
     if units == 0:
         to = np.int64(at)
-    symbols[to] = units + _NO_LIMIT
+    symbols[to] = units + _ALWAYS_AGAIN
     return to + 1 - at
 
 
@@ -141,7 +141,7 @@ def _write_no_limit(
     ids: Int32s,
     at: Any,
 ) -> Any:
-    ids[at] = _NO_LIMIT
+    ids[at] = _ALWAYS_AGAIN
     return 1
 
 
@@ -210,7 +210,7 @@ def _add_up_scores(
             end = at
             while cached[end] >= 0:
                 end += 1
-            limit = float(np.int64(cached[end]) - np.int64(_NO_LIMIT)) / _LIMIT_UNITS
+            limit = float(np.int64(cached[end]) - np.int64(_ALWAYS_AGAIN)) / _LIMIT_UNITS
             if abs(score) < limit:
                 for place in range(at, end):
                     id_ = np.int64(cached[place])
