@@ -20,6 +20,9 @@ from bpe_core.pretokenize.normalizer import Normalization
 
 _RANK = re.compile("-?[0-9]+")  # `int` also reads other digits, underscores, and white space around a number.
 
+_EMPTY_TOKEN = "="
+"""How a token of no bytes is spelled; it marks that the ids reach at least this far."""
+
 
 def read_tiktoken(
     text: str,
@@ -39,13 +42,35 @@ def read_tiktoken(
         ValueError: A line is malformed, a token or id occurs twice, a single byte is missing, or a special token has
             the id or the spelling of another token.
     """
-    ranks = _read_ranks(text)
-    special = dict(special_tokens or {})
+    ranks, num_ids = _read_ranks(text)
+    return make_ranked_model(ranks, pattern, special_tokens or {}, unicode, num_ids)
+
+
+def make_ranked_model(
+    ranks: Mapping[bytes, int],
+    pattern: str | tuple[str, ...],
+    special_tokens: Mapping[str, int],
+    unicode: Normalization = "none",
+    num_ids: int = 0,
+) -> Model:
+    """Returns the model of tokens whose ids are their ranks.
+
+    Args:
+        ranks: token -> id.
+        pattern: as for `read_tiktoken`.
+        special_tokens: as for `read_tiktoken`.
+        unicode: as for `read_tiktoken`.
+        num_ids: the model has at least so many ids; those without a token are not used.
+
+    Raises:
+        ValueError: as for `read_tiktoken`.
+    """
+    special = dict(special_tokens)
     ids = {**ranks, **{spelling.encode(): id_ for spelling, id_ in special.items()}}
     if len(ids) != len(ranks) + len(special):
         raise ValueError("a special token has the spelling of a token in the file")
     missing = [byte for byte in BYTE_ALPHABET.symbols if byte not in ranks]
-    tokens = _order_by_id(ids)
+    tokens = _order_by_id(ids, num_ids)
     if missing:
         raise ValueError(f"the file has no token for the byte {missing[0]!r}; texts that hold it could not be encoded")
     # tiktoken merges any two tokens whose bytes together are a third.
@@ -67,8 +92,12 @@ def read_tiktoken(
     )
 
 
-def _read_ranks(text: str) -> dict[bytes, int]:
-    """Returns token -> rank; empty lines are skipped."""
+def _read_ranks(text: str) -> tuple[dict[bytes, int], int]:
+    """Returns token -> rank, and the least number of ids.
+
+    Empty lines are skipped. A token that is empty, as at the end of Whisper's files, is no token, but its rank is an
+    id.
+    """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(split_lines(text), 1):
         if not line:
@@ -77,21 +106,25 @@ def _read_ranks(text: str) -> dict[bytes, int]:
             spelled, rank = line.split(" ")
             if not _RANK.fullmatch(rank):
                 raise ValueError(rank)
-            token, id_ = base64.b64decode(spelled, validate=True), int(rank)
+            is_empty = spelled == _EMPTY_TOKEN
+            token, id_ = b"" if is_empty else base64.b64decode(spelled, validate=True), int(rank)
         except (ValueError, binascii.Error) as error:
             raise ValueError(
                 f"line {number} is {line[:60]!r}; it should be a token in base64, a space and a rank"
             ) from error
-        if not token or id_ < 0 or token in ranks:
-            problem = "the token is empty" if not token else "the rank is below 0" if id_ < 0 else "the token repeats"
+        if not (token or is_empty) or id_ < 0 or token in ranks:
+            problem = "the rank is below 0" if id_ < 0 else "the token repeats" if token else "the token is empty"
             raise ValueError(f"line {number} is {line[:60]!r}: {problem}")
         ranks[token] = id_
-    return ranks
+    num_ids = ranks.pop(b"", -1) + 1
+    if num_ids and num_ids - 1 in ranks.values():
+        raise ValueError(f"the rank {num_ids - 1} has a token, and another line says that its token is empty")
+    return ranks, num_ids
 
 
-def _order_by_id(ids: Mapping[bytes, int]) -> list[bytes]:
+def _order_by_id(ids: Mapping[bytes, int], num_ids: int) -> list[bytes]:
     """Returns the tokens by id, from id 0; an id without a token gets empty bytes."""
-    tokens = [b""] * (max(ids.values(), default=-1) + 1)
+    tokens = [b""] * max(num_ids, max(ids.values(), default=-1) + 1)
     for token, id_ in ids.items():
         if tokens[id_]:
             raise ValueError(f"the id {id_} is given to {tokens[id_]!r} and to {token!r}")
@@ -119,8 +152,9 @@ def write_tiktoken(model: Model) -> str:
     if model.ranked_by == "merge":
         check_ranks_equal_merges(model)
     added = {token.id for token in model.added_tokens}
+    last = len(model.tokens) - 1
     return "".join(
-        f"{base64.b64encode(token).decode()} {id_}\n"
+        f"{base64.b64encode(token).decode() or _EMPTY_TOKEN} {id_}\n"
         for id_, token in enumerate(model.tokens)
-        if id_ not in added and token
+        if id_ not in added and (token or id_ == last)
     )

@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from bpe_core.encoding.model import Model, SpecialTokens, check_roles
 from bpe_core.formats.given_special_tokens import GivenSpecialTokens, list_given_roles
+from bpe_core.formats.tekken import read_tekken
 from bpe_core.formats.tiktoken import read_tiktoken
 from bpe_core.formats.tokenizer_json import (
     CONFIG_FILE,
@@ -256,16 +257,27 @@ def _read_tiktoken_file(files: TokenizerFiles, given: GivenParts, engine: Engine
     return replace(model, special_roles=check_roles(given.roles, model.special_tokens))
 
 
+def _read_tekken_file(files: TokenizerFiles, given: GivenParts, engine: Engine) -> Model:
+    [text] = files.read_texts()
+    model = read_tekken(text)
+    _check_given_ids(given, model)
+    return replace(model, special_roles={**model.special_roles, **check_roles(given.roles, model.special_tokens)})
+
+
 def _read_vocab_files(files: TokenizerFiles, given: GivenParts, engine: Engine) -> Model:
     vocab, merges = files.read_texts()
     model = read_vocab_and_merges(vocab, merges, given.pattern or "", given.roles, given.unicode)
+    _check_given_ids(given, model)
+    return model
+
+
+def _check_given_ids(given: GivenParts, model: Model) -> None:
     for spelling, id_ in given.ids.items():
-        if model.special_tokens[spelling] != id_:
+        if model.special_tokens.get(spelling) != id_:
             raise ValueError(
                 f"the special token {spelling!r} was given the id {id_}, but it has the id "
-                f"{model.special_tokens[spelling]}"
+                f"{model.special_tokens.get(spelling)}"
             )
-    return model
 
 
 _GZIP = b"\x1f\x8b"
@@ -279,6 +291,7 @@ _FORMATS = {
         is_complete=True,
         beside=(SPECIAL_TOKENS_FILE, CONFIG_FILE),
     ),
+    "tekken": _Format(("tekken.json",), r".*tekken.*\.json", _read_tekken_file, is_complete=True),
     "vocab.json": _Format(
         ("vocab.json", "merges.txt"), r"vocab\.json|merges\.txt", _read_vocab_files, is_complete=False
     ),
