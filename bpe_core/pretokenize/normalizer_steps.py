@@ -123,6 +123,10 @@ class ReplaceText:
         return target, new_offsets
 
 
+_PROBE = "".join(first + second for first in "aA1 \n_-é中" for second in "aA1 \n_-é中")
+"""Characters of all sorts side by side. A pattern that matches the empty string somewhere does so here."""
+
+
 class ReplacePattern:
     """Replaces each match of a regular expression by a string, which is taken as it is."""
 
@@ -133,7 +137,7 @@ class ReplacePattern:
             ValueError: engines read the pattern differently, or it matches the empty string.
         """
         self._splitter = PreTokenizer((pattern,), keep_gaps=False)
-        if regex.search(pattern, "") is not None:
+        if any(not match.group() for match in regex.finditer(pattern, _PROBE)) or regex.search(pattern, ""):
             raise ValueError(f"the pattern {pattern!r} matches the empty string, which is not supported in a Replace")
         self._pattern, self._new = pattern, new
 

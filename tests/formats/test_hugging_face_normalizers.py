@@ -43,6 +43,14 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "remove a string": {"type": "Replace", "pattern": {"String": "\n"}, "content": ""},
     "replace a pattern": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
     "replace quotes": {"type": "Replace", "pattern": {"Regex": "``|''|[“”]"}, "content": '"'},
+    "clip": {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "NFC"},
+            {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "},
+            {"type": "Lowercase"},
+        ],
+    },
     "strip": {"type": "Strip", "strip_left": True, "strip_right": True},
     "strip left": {"type": "Strip", "strip_left": True, "strip_right": False},
     "strip right": {"type": "Strip", "strip_left": False, "strip_right": True},
@@ -126,6 +134,12 @@ def test_normalizers_are_equal_if_their_entries_are() -> None:
     described = [read_normalizer_steps(entry).describe() for entry in ENTRIES.values()]
     assert len(set(map(str, described))) == len(ENTRIES)
     assert described == [read_normalizer_steps(entry).describe() for entry in ENTRIES.values()]
+
+
+@pytest.mark.parametrize("pattern", [" *", "(?=a)", "a|", "(?<=a)(?! )"])
+def test_patterns_that_match_the_empty_string_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="empty string"):
+        read_normalizer_steps({"type": "Replace", "pattern": {"Regex": pattern}, "content": "x"})
 
 
 def test_an_unknown_normalizer_is_refused_by_name() -> None:
