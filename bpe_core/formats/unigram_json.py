@@ -1,5 +1,6 @@
 """Reads a `tokenizer.json` of type Unigram, such as those of T5, ALBERT and XLM-R."""
 
+from decimal import Decimal
 from typing import Any
 
 from bpe_core.encoding.piece_model import PieceModel
@@ -30,8 +31,28 @@ def read_unigram(content: dict[str, Any]) -> PieceModel:
         raise ValueError("model.unk_id is null; texts with a character that is not in model.vocab could not be encoded")
     if not 0 <= unknown_id < len(vocab):
         raise ValueError(f"model.unk_id is {unknown_id}, but model.vocab has {len(vocab)} tokens")
-    rules = make_unigram_rules(vocab, unknown_id, bool(model.get("byte_fallback", False)))
+    scored = [(token, read_score(score)) for token, score in vocab]
+    rules = make_unigram_rules(scored, unknown_id, bool(model.get("byte_fallback", False)))
     splitter = StepSplitter(
         read_normalizer_steps(content.get("normalizer")), read_word_steps(content.get("pre_tokenizer"))
     )
     return make_piece_model(content, "unigram", list_vocabulary(model), splitter, rules)
+
+
+def read_score(score: float) -> float:
+    """Returns the number that Hugging Face's library reads from the digits of a score in a file.
+
+    The library divides the digits by a power of ten, each rounded to double precision (`serde_json` without the feature
+    `float_roundtrip`). For one score in four, this is not the nearest number, which decides between paths that are else
+    equal.
+
+    >>> read_score(-3.8777992725372314)
+    -3.877799272537231
+    """
+    sign, digits, exponent = Decimal(repr(score)).as_tuple()
+    number = float(int("".join(map(str, digits))))
+    power = int(exponent)
+    while power < -308:
+        number, power = number / 1e308, power + 308
+    number = number * float(f"1e{power}") if power >= 0 else number / float(f"1e{-power}")
+    return -number if sign else number

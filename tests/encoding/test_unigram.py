@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as LibraryTokenizer
 
 from bpe_core.encoding.unigram import make_unigram_rules
 from bpe_core.encoding.word_encoder import WordEncoder
+from bpe_core.formats.unigram_json import read_score
 from bpe_core.pretokenize.text_splitter import WordEnds
 
 LETTERS = "ab▁é的👍"
@@ -57,8 +58,9 @@ def test_ids_equal_those_of_the_slow_twin_and_the_library(
 ) -> None:
     unknown_id = min(unknown_at, len(vocabulary))
     vocab = [*vocabulary[:unknown_id], ("<unk>", 0.0), *vocabulary[unknown_id:]]
-    slow = [slow_unigram.encode_word(word, vocab, unknown_id, byte_fallback) for word in words]
     library = make_library(vocab, unknown_id, byte_fallback)
+    vocab = [(token, read_score(score)) for token, score in vocab]
+    slow = [slow_unigram.encode_word(word, vocab, unknown_id, byte_fallback) for word in words]
     assert slow == [library.encode(word).ids for word in words]
     assert encode_words(WordEncoder(make_unigram_rules(vocab, unknown_id, byte_fallback)), words) == slow
 

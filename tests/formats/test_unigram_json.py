@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from exactness_texts import NASTY_TEXTS, iterate_code_point_texts
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from library_pair import LibraryPair
 
 from bpe_core import Tokenizer
+from bpe_core.formats.unigram_json import read_score
 
+tokenizers = pytest.importorskip("tokenizers", reason="the library itself: pip install tokenmill[hf]")
 sentencepiece = pytest.importorskip("sentencepiece", reason="it trains the vocabularies: pip install tokenmill[dev]")
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +113,16 @@ def test_what_the_file_says_of_the_unknown_token() -> None:
     content = make_content(False, None, METASPACE)
     tokenizer = Tokenizer.from_json(json.dumps(content), engine="native")
     assert (tokenizer.kind, tokenizer.special_roles) == ("unigram", {"unk": "<unk>"})
+
+
+@given(st.lists(st.one_of(st.floats(-30, 0), st.floats(-1e300, 1e300), st.integers(-99, 99)), min_size=1, max_size=50))
+@example([-3.8777992725372314])
+@settings(max_examples=100, deadline=None)
+def test_scores_are_the_numbers_that_the_library_reads(scores: list[float]) -> None:
+    vocab = [[str(id_), score] for id_, score in enumerate(scores)]
+    text = json.dumps({"version": "1.0", "model": {"type": "Unigram", "unk_id": 0, "vocab": vocab}})
+    read = json.loads(tokenizers.Tokenizer.from_str(text).to_str())["model"]["vocab"]
+    assert [read_score(score) for score in scores] == [score for _, score in read]
 
 
 @pytest.mark.parametrize(
