@@ -10,11 +10,13 @@ from typing import Any, NamedTuple, cast
 import regex
 
 from bpe_core.encoding.model import Model, NotExpressibleError
+from bpe_core.formats.hugging_face_word_steps import read_word_steps
 from bpe_core.merging.alphabet import Kind
 from bpe_core.pretokenize.normalizer import Normalization
 from bpe_core.pretokenize.pattern_coverage import covers_every_text
 from bpe_core.pretokenize.pattern_dialect import check_pattern, find_foreign_part
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS, WHITESPACE, PreTokenizer
+from bpe_core.pretokenize.word_steps import PatternStep
 
 # If two patterns have the same expressions, the first name is kept.
 _NAME_OF_EXPRESSIONS = {expressions: name for name, expressions in reversed(PATTERNS.items())}
@@ -147,6 +149,10 @@ def _read_split(split: Any) -> str:
                 return expression
         case {"type": "Digits", "individual_digits": individual}:
             return r"\p{N}" if individual else r"\p{N}+"
+        case {"type": "Punctuation"} if split.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
+            [step] = read_word_steps({"type": "Punctuation"})
+            assert isinstance(step, PatternStep)
+            return step.expression if split.get("behavior") != "Contiguous" else f"{step.expression}+"
     raise ValueError(f"pre_tokenizer {json.dumps(split)[:200]} is not supported")
 
 

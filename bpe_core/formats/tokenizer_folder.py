@@ -169,6 +169,11 @@ def find_tokenizer_files(path: str, access: FileAccess = DISK) -> TokenizerFiles
             return _read_contents(key, path if len(names) > 1 else access.join(path, names[0]), path, names, access)
         if len(missing) < len(names):
             incomplete.append(f". It has files of another tokenizer, but lacks {' and '.join(missing)}")
+    if re.search(r"\.\w+$", name) and access.exists(path) and not incomplete:
+        raise FileNotFoundError(
+            f"{path}: this is neither a tokenizer's file of a known format nor a folder with one; name a file such as "
+            f"{', '.join(one.names[0] for one in _FORMATS.values())}"
+        )
     others = ", ".join(" with ".join(one.names) for one in list(_FORMATS.values())[1:])
     raise FileNotFoundError(
         f"{access.join(path, TOKENIZER_FILE)}: no such file; train the tokenizer first (tokenmill train), or name "

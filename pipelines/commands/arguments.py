@@ -40,7 +40,7 @@ def refuse_without_effect(args: argparse.Namespace, names: Sequence[str], needed
 def add_tokenizer_arguments(command: argparse.ArgumentParser, required: bool = True) -> None:
     """Adds the arguments that name a tokenizer."""
     command.add_argument(
-        "--tokenizer", required=required, metavar="PATH", help="a tokenizer's folder, tokenizer.json or .tiktoken file"
+        "--tokenizer", required=required, metavar="PATH", help="a tokenizer's folder, or one of its files"
     )
     command.add_argument("--pattern", help="how to split text into words, for a tokenizer without a pattern of its own")
     command.add_argument(

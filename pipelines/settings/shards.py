@@ -32,10 +32,10 @@ class Shards(Section):
 
     output: OutputFolder = Field(description="the folder of the shards")
     tokenizer: str | None = Field(
-        None, description="a tokenizer's folder, tokenizer.json or .tiktoken file; train.output if left out"
+        None, description="a tokenizer's folder, or one of its files; train.output if left out"
     )
     pattern: str | None = Field(
-        None, description="the pattern of a tokenizer whose files have none: .tiktoken, or vocab.json with merges.txt"
+        None, description="the pattern of a tokenizer whose files have none, such as .tiktoken and vocab.json"
     )
     unicode: Normalization = Field(
         "none", description="the Unicode normalization of such a tokenizer, such as NFC for Qwen's files"

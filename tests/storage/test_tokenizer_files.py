@@ -94,6 +94,9 @@ def test_files_of_every_format_are_found(paths: dict[str, str], tmp_path: Path) 
         assert Tokenizer.load(old / name, pattern="gpt2", special_tokens=SPECIAL).encode(TEXT) == TRAINED.encode(TEXT)
     with pytest.raises(ValueError, match=r"damaged\.tiktoken: .* cannot be decompressed: .*; copy the file again"):
         Tokenizer.load(old / "damaged.tiktoken", pattern="gpt2")
+    (old / "bpe.txt.gz").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match=r"bpe\.txt\.gz: this is neither a tokenizer's file of a known format"):
+        Tokenizer.load(old / "bpe.txt.gz")
     own = Path(paths["own"])
     assert Tokenizer.load(own / "tokenizer.json").special_id("eos") == 264
     named = Tokenizer.load(own, special_tokens={"eos": {"<|e|>": 264}, "pad": {"<pad>": 265}})
