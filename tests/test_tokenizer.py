@@ -530,7 +530,11 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["version"], "2.0", "version '2.0' is unknown; this build reads 1.0 and 'tokenmill 1'"),
+        (
+            ["version"],
+            "2.0",
+            "version '2.0' is unknown; this build reads 1.0, 'tokenmill 1' and 'tokenmill sentencepiece 1'",
+        ),
         (["version"], None, "version None is unknown"),
         (["model"], ..., "the entry 'model' is missing"),
         (["model", "type"], "Letters", "model.type is 'Letters'; supported are BPE"),

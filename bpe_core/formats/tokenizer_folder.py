@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple, Protocol
 
 from bpe_core.encoding.model import Model, SpecialTokens, check_roles
 from bpe_core.formats.given_special_tokens import GivenSpecialTokens, list_given_roles
+from bpe_core.formats.sentencepiece_model import read_sentencepiece_model
 from bpe_core.formats.tekken import read_tekken
 from bpe_core.formats.tiktoken import read_tiktoken
 from bpe_core.formats.tokenizer_json import (
@@ -183,7 +184,7 @@ def find_tokenizer_files(path: str, access: FileAccess = DISK) -> TokenizerFiles
 
 def _read_contents(key: str, path: str, folder: str, names: tuple[str, ...], access: FileAccess) -> TokenizerFiles:
     contents = {name: _read_file(access.join(folder, name), access) for name in names}
-    if names[0].endswith(".model") and _RANKS_LINE.match(contents[names[0]]):
+    if key == "tokenizer.model" and _RANKS_LINE.match(contents[names[0]]):
         key = "tiktoken"  # Llama 3 has such a file under SentencePiece's name.
     for name in _FORMATS[key].beside:
         if access.exists(access.join(folder, name)):
@@ -256,6 +257,10 @@ def _read_tokenizer_json_files(files: TokenizerFiles, given: GivenParts, engine:
     return read_json_and_roles(text, *beside, engine, given.special_tokens)
 
 
+def _read_sentencepiece_file(files: TokenizerFiles, given: GivenParts, engine: Engine) -> AnyModel:
+    return read_sentencepiece_model(files.contents[files.names[0]])
+
+
 def _read_tiktoken_file(files: TokenizerFiles, given: GivenParts, engine: Engine) -> Model:
     [text] = files.read_texts()
     model = read_tiktoken(text, given.pattern or "", given.ids, given.unicode)
@@ -297,14 +302,13 @@ _FORMATS = {
         beside=(SPECIAL_TOKENS_FILE, CONFIG_FILE),
     ),
     "tekken": _Format(("tekken.json",), r".*tekken.*\.json", _read_tekken_file, is_complete=True),
+    "tokenizer.model": _Format(("tokenizer.model",), r".*\.model(\.v\w+)?", _read_sentencepiece_file, is_complete=True),
     "vocab.json": _Format(
         ("vocab.json", "merges.txt"), r"vocab\.json|merges\.txt", _read_vocab_files, is_complete=False
     ),
     "encoder.json": _Format(
         ("encoder.json", "vocab.bpe"), r"encoder\.json|vocab\.bpe", _read_vocab_files, is_complete=False
     ),
-    "tiktoken": _Format(
-        ("tokenizer.tiktoken",), r".*\.tiktoken(\.gz)?|.*\.model", _read_tiktoken_file, is_complete=False
-    ),
+    "tiktoken": _Format(("tokenizer.tiktoken",), r".*\.tiktoken(\.gz)?", _read_tiktoken_file, is_complete=False),
 }
 """The formats, from the one that is taken first if a folder has several."""

@@ -14,6 +14,7 @@ from bpe_core.formats.hugging_face_layout import HUGGING_FACE_VERSION, read_hugg
 from bpe_core.formats.library_json import read_for_library
 from bpe_core.formats.own_layout import OWN_VERSION, read_own_layout, to_own_layout
 from bpe_core.formats.sentencepiece_bpe_json import read_sentencepiece_bpe
+from bpe_core.formats.sentencepiece_model import SENTENCEPIECE_VERSION, read_saved_sentencepiece
 from bpe_core.formats.shared_entries import get_entry
 from bpe_core.formats.unigram_json import read_unigram
 from bpe_core.formats.wordpiece_json import read_wordpiece
@@ -81,9 +82,12 @@ def read_tokenizer_json(content: Any, engine: Engine = "native") -> AnyModel:
         raise ValueError("this is not a tokenizer file: it has no version")
     if content["version"] == OWN_VERSION:
         return read_own_layout(content)
+    if content["version"] == SENTENCEPIECE_VERSION:
+        return read_saved_sentencepiece(content)
     if content["version"] != HUGGING_FACE_VERSION:
         raise ValueError(
-            f"version {content['version']!r} is unknown; this build reads {HUGGING_FACE_VERSION} and {OWN_VERSION!r}"
+            f"version {content['version']!r} is unknown; this build reads {HUGGING_FACE_VERSION}, {OWN_VERSION!r} and "
+            f"{SENTENCEPIECE_VERSION!r}"
         )
     content = _leave_out_row_settings(content)
     if engine == "hf":

@@ -50,13 +50,17 @@ def make_cut_tables(known: Iterable[str], tokens: Iterable[str], beside_unknown:
 
     Args:
         known: the characters that the vocabulary has.
-        tokens: the tokens within which words are not split, those of frequent text first.
+        tokens: the tokens within which words are not split, those of frequent text first. If one has an unknown
+            character, words are not split beside unknown characters.
         beside_unknown: whether words are split between an unknown character and a known one.
 
     Raises:
         ValueError: the tokens have too many different characters.
     """
-    pairs = list(dict.fromkeys(token[at : at + 2] for token in tokens for at in range(len(token) - 1)))
+    known = set(known)
+    all_pairs = list(dict.fromkeys(token[at : at + 2] for token in tokens for at in range(len(token) - 1)))
+    pairs = [pair for pair in all_pairs if known.issuperset(pair)]
+    beside_unknown = beside_unknown and len(pairs) == len(all_pairs)
     characters = list(dict.fromkeys("".join(pairs)))
     if len(characters) >= 1 << 16:
         raise ValueError(f"{len(characters)} different characters in tokens are too many; the most is {(1 << 16) - 1}")

@@ -27,14 +27,15 @@ def test_words_end_where_no_token_reaches_across(
 ) -> None:
     if has_many:
         tokens = [MANY, *tokens]
-    known_characters = {*known, *"".join(tokens)}
+        known += MANY
     pairs = {left + right for token in tokens for left, right in pairwise(token)}
+    has_unknown = any(not {*known}.issuperset(pair) for pair in pairs)
 
     def is_split(left: str, right: str) -> bool:
-        num_known = (left in known_characters) + (right in known_characters)
-        return left + right not in pairs if num_known == 2 else bool(num_known) and beside_unknown
+        num_known = (left in known) + (right in known)
+        return left + right not in pairs if num_known == 2 else num_known == 1 and beside_unknown and not has_unknown
 
-    step = CutStep(make_cut_tables(known_characters, tokens, beside_unknown))
+    step = CutStep(make_cut_tables(known, tokens, beside_unknown))
     batch = start_words(*flatten_bytes(pa.array(texts, pa.large_string())))
     words = step.split_words(batch, np.ones(len(texts), bool)).list_words()
     assert ["".join(one) for one in words] == texts
