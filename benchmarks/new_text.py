@@ -87,7 +87,7 @@ def make_encoder(name: str, path: str) -> Encoder:
         return Encoder(
             lambda: Tokenizer.load(path),
             lambda texts: list(make_batches(texts)),
-            lambda tokenizer, arrays: [tokenizer.encode_batch(array) for array in arrays],
+            lambda tokenizer, arrays: [tokenizer.encode_batch(array, special="allow") for array in arrays],
             lambda ids: concatenate([array.flatten() for array in ids]),
         )
     if name == "gigatoken":
