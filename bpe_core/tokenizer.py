@@ -712,6 +712,18 @@ class Tokenizer:
         """
         return list(self._tokens)
 
+    @property
+    def begin_id(self) -> int | None:
+        """The id that goes before a document: of the role `bos`, or else `cls`; None if no token has either."""
+        bos = self.special_id("bos")
+        return self.special_id("cls") if bos is None else bos
+
+    @property
+    def end_id(self) -> int | None:
+        """The id that goes after a document: of the role `eos`, or else `sep`; None if no token has either."""
+        eos = self.special_id("eos")
+        return self.special_id("sep") if eos is None else eos
+
     def special_id(self, role: str) -> int | None:
         """Returns the id of the special token with a role such as `eos`; None if no token has it.
 

@@ -76,6 +76,11 @@ def _find_wrong_labels(rows: RowGroup) -> Bools:
     return _has_any(rows.columns["labels"] != expected)
 
 
+def _find_wrong_types(rows: RowGroup) -> Bools:
+    """Finds rows whose token types are not all 0."""
+    return _has_any(rows.columns["token_type_ids"] != 0)
+
+
 def _find_unknown_ids(rows: RowGroup) -> Bools:
     """Finds rows with ids that are not in the vocabulary."""
     ids = rows.columns["input_ids"]
@@ -118,6 +123,7 @@ class RowCheck(NamedTuple):
 ROW_CHECKS: Mapping[str, RowCheck] = {
     "bucket": RowCheck(_find_wrong_buckets),
     "mask": RowCheck(_find_wrong_masks, ("input_ids", "attention_mask")),
+    "types": RowCheck(_find_wrong_types, ("token_type_ids",)),
     "labels": RowCheck(_find_wrong_labels, ("input_ids", "labels")),
     "vocabulary": RowCheck(_find_unknown_ids, ("input_ids",)),
     "segments": RowCheck(_find_wrong_segments, ("position_ids", "segment_ids")),

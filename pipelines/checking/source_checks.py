@@ -85,8 +85,8 @@ def check_encoding(output: FinishedOutput, scan: ShardScan, corpus: CorpusFiles,
 def _encode_document(text: str, tokenizer: Tokenizer, settings: Shards) -> list[int]:
     """Returns the ids of a document with the begin and end ids around it; written independently of job 2."""
     ids = tokenizer.encode(text, special=settings.special_in_text)
-    begin = [tokenizer.special_id("bos")] if settings.begin_token else []
-    end = [tokenizer.special_id("eos")] if settings.end_token else []
+    begin = [tokenizer.begin_id] if settings.begin_token else []
+    end = [tokenizer.end_id] if settings.end_token else []
     if settings.repeated_ends == "drop" and ids:
         last = len(ids) - 1
         if begin == ids[:1]:

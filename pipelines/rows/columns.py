@@ -45,6 +45,13 @@ class PaddedRows:
         self.input_ids, self.attention_mask = pad_rows(self.ids, bucket, pad_id)
 
     @property
+    def token_type_ids(self) -> pa.ListArray:
+        """Zeros: a row holds no pair of texts."""
+        zeros = np.zeros(len(self.input_ids) * self._bucket, np.int8)
+        offsets = np.arange(len(self.input_ids) + 1, dtype=np.int32) * np.int32(self._bucket)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(zeros))
+
+    @property
     def labels(self) -> pa.ListArray:
         """The ids, with -100 in place of padding."""
         return make_labels(self.input_ids, self.attention_mask)
@@ -84,6 +91,10 @@ def _always(settings: Shards) -> bool:
 
 def _if_labels(settings: Shards) -> bool:
     return settings.labels
+
+
+def _if_token_types(settings: Shards) -> bool:
+    return settings.token_type_ids
 
 
 def _if_packed(settings: Shards) -> bool:
@@ -129,6 +140,7 @@ class SegmentColumn:
 TOKEN_COLUMNS = (
     TokenColumn("input_ids", pa.int32(), lambda rows: rows.input_ids),
     TokenColumn("attention_mask", pa.int8(), lambda rows: rows.attention_mask),
+    TokenColumn("token_type_ids", pa.int8(), lambda rows: rows.token_type_ids, _if_token_types),
     TokenColumn("labels", pa.int32(), lambda rows: rows.labels, _if_labels),
     TokenColumn("position_ids", pa.int32(), lambda rows: rows.position_ids, _if_packed),
     TokenColumn("segment_ids", pa.int32(), lambda rows: rows.segment_ids, _if_packed),
@@ -215,10 +227,13 @@ def make_row_format(settings: Shards, tokenizer: Tokenizer, sources: Sequence[So
     Raises:
         ValueError: the tokenizer lacks a token that the settings ask for, or a carried column is missing.
     """
-    for role, setting in (("bos", "begin_token"), ("eos", "end_token")):
-        if getattr(settings, setting) and tokenizer.special_id(role) is None:
+    for id_, roles, setting in (
+        (tokenizer.begin_id, "bos or cls", "begin_token"),
+        (tokenizer.end_id, "eos or sep", "end_token"),
+    ):
+        if getattr(settings, setting) and id_ is None:
             raise ValueError(
-                f"shards.{setting} is true, but {settings.tokenizer} has no {role} token; its roles are "
+                f"shards.{setting} is true, but {settings.tokenizer} has no {roles} token; its roles are "
                 f"{tokenizer.special_roles or 'none'}. Set shards.{setting} to false, train with "
                 "tokenizer.special_tokens, or name the token in shards.special_tokens"
             )

@@ -94,8 +94,8 @@ def _encode_documents(
         encoded = tokenizer.encode_batch(batch.texts, special=settings.special_in_text)
     except ValueError as error:
         raise ValueError(f"{batch.path}, rows {batch.rows[0]} to {batch.rows[-1]}: {error}") from error
-    begin = tokenizer.special_id("bos") if settings.begin_token else None
-    end = tokenizer.special_id("eos") if settings.end_token else None
+    begin = tokenizer.begin_id if settings.begin_token else None
+    end = tokenizer.end_id if settings.end_token else None
     ids, starts = add_begin_and_end_ids(encoded, begin, end)
     if settings.special_in_text == "allow":  # Otherwise no text has these ids.
         repeated = find_repeated_ends(ids, starts, begin, end)

@@ -76,8 +76,8 @@ class Shards(Section):
     overlap: int = Field(
         0, ge=0, description="how many tokens a row repeats from the previous row (on_overflow: split)"
     )
-    begin_token: bool = Field(False, description="put the bos token before each document")
-    end_token: bool = Field(True, description="put the eos token after each document")
+    begin_token: bool = Field(False, description="put the bos token, or else the cls token, before each document")
+    end_token: bool = Field(True, description="put the eos token, or else the sep token, after each document")
     special_in_text: SpecialInText = Field(
         "plain", description="a special token's spelling inside a text is ordinary text, the special token, or an error"
     )
@@ -85,6 +85,9 @@ class Shards(Section):
         "keep",
         description="a text that itself begins with the bos token or ends with the eos token (special_in_text: allow): "
         "add another one all the same, or add none there",
+    )
+    token_type_ids: bool = Field(
+        False, description="add token_type_ids, all 0, for models such as BERT that want them in each batch"
     )
     labels: bool = Field(False, description="add labels: input_ids where the mask is 1, -100 elsewhere")
     carry: tuple[str, ...] = Field((), description="names of corpus columns to copy into the rows")

@@ -83,6 +83,7 @@ PROVENANCE_COLUMNS = ("source_file", "source_row", "source_part")
 ROW_COLUMNS = (
     "input_ids",
     "attention_mask",
+    "token_type_ids",
     "labels",
     "position_ids",
     "segment_ids",

@@ -26,7 +26,7 @@ from pipelines.storage.manifest import read_json
 from pipelines.tokenizing.tokenize_corpus import tokenize_corpus
 
 CHECKS = [
-    *("manifest", "files", "checksums", "counts", "bucket", "mask", "labels", "vocabulary", "segments"),
+    *("manifest", "files", "checksums", "counts", "bucket", "mask", "types", "labels", "vocabulary", "segments"),
     *("token counts", "provenance", "re-encoding"),
 ]
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -58,6 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             output=str(home / layout),
             tokenizer=str(home / "tokenizer"),
             labels=True,
+            token_type_ids=True,
             task_bytes=600,
             row_group_bytes=700,
             **settings,
@@ -188,6 +189,7 @@ def test_the_sample_has_about_the_size_asked_for_and_depends_on_the_seed(home: P
         (put("attention_mask", 0, 0), {"mask"}),
         (put("attention_mask", -1, 1), {"mask"}),
         (put("input_ids", -1, 5), {"mask"}),  # In padding.
+        (put("token_type_ids", 0, 1), {"types"}),
         (put("labels", 0, -100), {"labels"}),
         (put("labels", -1, 279), {"labels"}),
         (put("input_ids", -1, 280), {"mask", "vocabulary"}),

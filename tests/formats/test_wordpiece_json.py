@@ -205,7 +205,7 @@ def test_ids_of_real_vocabularies_are_the_library_s(name: str) -> None:
     pieces = [token.decode().removeprefix("##") for token in pair.ours.token_bytes()]
     generator = np.random.default_rng(1)
     for separator in ("", " "):
-        for size in (2000, len(pieces)):
+        for size in (min(2000, len(pieces)), len(pieces)):
             pair.check([separator.join(pieces[at] for at in generator.integers(0, size, 12)) for _ in range(1000)])
 
 

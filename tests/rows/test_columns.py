@@ -14,7 +14,7 @@ def test_no_carried_column_can_have_the_name_of_a_column() -> None:
 
 
 def test_packed_rows_have_all_token_columns_as_long_as_the_row() -> None:
-    settings = Shards(output="o", layout="packed", row_length=4, labels=True, provenance=False)
+    settings = Shards(output="o", layout="packed", row_length=4, labels=True, token_type_ids=True, provenance=False)
     rows = pa.table(
         {
             "ids": pa.array([[7, 8, 9]], pa.large_list(pa.int32())),
@@ -25,6 +25,7 @@ def test_packed_rows_have_all_token_columns_as_long_as_the_row() -> None:
         {
             "input_ids": [7, 8, 9, 0],
             "attention_mask": [1, 1, 1, 0],
+            "token_type_ids": [0, 0, 0, 0],
             "labels": [7, 8, 9, -100],
             "position_ids": [0, 1, 0, 0],
             "segment_ids": [1, 1, 2, 0],

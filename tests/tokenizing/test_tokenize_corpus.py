@@ -275,6 +275,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"begin_token": True},
     {"end_token": False},
     {"labels": True},
+    {"token_type_ids": True},
     {"layout": "packed"},
     {"shuffle_seed": 1},
     {"carry": ("id",)},
@@ -371,7 +372,7 @@ def test_shards_are_written_with_a_tiktoken_file_and_a_pattern(corpus: Path, tok
     tokenize_corpus(project(corpus, ranks, tmp_path / "ranks", special))
     tokenize_corpus(project(corpus, tmp_path / "saved", tmp_path / "merges"))
     assert rows_in(tmp_path / "ranks") == rows_in(tmp_path / "merges")
-    with pytest.raises(ValueError, match=r"tokenizer\.tiktoken has no eos token; its roles are none"):
+    with pytest.raises(ValueError, match=r"tokenizer\.tiktoken has no eos or sep token; its roles are none"):
         tokenize_corpus(project(corpus, ranks, tmp_path / "none", {"pattern": "gpt2"}))
 
 
@@ -396,7 +397,7 @@ def test_a_tokenizer_of_the_library_gives_shards_with_the_tokens_that_the_settin
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     corpus = write_file(tmp_path / "a.parquet", ["hug pug!", "pug", "", "hug [SEP] x", "hug pug!"])
     named = {"special_tokens": {"eos": {"[SEP]": 2}, "pad": {"[PAD]": 7}}}
-    with pytest.raises(ValueError, match=r"has no eos token; .* or name the token in shards\.special_tokens"):
+    with pytest.raises(ValueError, match=r"has no eos or sep token; .* or name the token in shards\.special_tokens"):
         tokenize_corpus(project(corpus, tmp_path / "tokenizer.json", tmp_path / "none"))
     settings = project(corpus, tmp_path / "tokenizer.json", tmp_path / "out", named, deduplicate="exact")
     tokenize_corpus(settings)
@@ -494,8 +495,8 @@ def test_hugging_face_datasets_reads_the_folder(
 @pytest.mark.parametrize(
     ("special_tokens", "settings", "message"),
     [
-        ({"pad": "<pad>"}, {}, r"shards\.end_token is true, but .*tok has no eos token; its roles are \{'pad'"),
-        ({"eos": "<eos>"}, {"begin_token": True}, r"shards\.begin_token is true, but .*tok has no bos token"),
+        ({"pad": "<pad>"}, {}, r"shards\.end_token is true, but .*tok has no eos or sep token; its roles are \{'pad'"),
+        ({"eos": "<eos>"}, {"begin_token": True}, r"shards\.begin_token is true, but .*tok has no bos or cls token"),
         ({"bos": "<bos>"}, {"end_token": False}, r"tok has neither a pad nor an eos token to pad rows with"),
         ({}, {"end_token": False}, r"tok has neither a pad nor an eos token to pad rows with"),
     ],
