@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import regex
 
-from bpe_core.kernels import Int64s, UInt8s, copy_items, device_function, flatten_bytes, kernel
+from bpe_core.kernels import Int64s, UInt8s, copy_items, device_function, flatten_bytes, kernel, store_uint64
 from bpe_core.pretokenize.normalizer import lower_case_texts, make_text_array, normalize_texts
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer, check_utf8
 from bpe_core.pretokenize.scanner import decode_code_point, get_utf8_width
@@ -117,10 +117,15 @@ class ReplaceText:
         count = int(_count_occurrences(data, offsets, old))
         if count == 0:
             return data, offsets
-        target = np.empty(data.size + count * (new.size - old.size), np.uint8)
+        size = data.size + count * (new.size - old.size)
+        target = np.empty(size + 8, np.uint8)
         new_offsets = np.empty_like(offsets)
-        _replace_occurrences(data, offsets, old, new, target, new_offsets)
-        return target, new_offsets
+        if old.size == 1 and new.size <= 8:
+            packed = np.uint64(int.from_bytes(new.tobytes(), "little"))
+            _replace_byte(data, offsets, old[0], packed, new.size, target, new_offsets)
+        else:
+            _replace_occurrences(data, offsets, old, new, target, new_offsets)
+        return target[:size], new_offsets
 
 
 _PROBE = "".join(first + second for first in "aA1 \n_-é中" for second in "aA1 \n_-é中")
@@ -269,6 +274,22 @@ def _replace_occurrences(
                 target[np.uint64(end)] = data[np.uint64(at)]
                 end += 1
                 at += 1
+    target_offsets[offsets.size - 1] = end
+
+
+@kernel
+def _replace_byte(
+    data: UInt8s, offsets: Int64s, old: Any, new: Any, size: Any, target: UInt8s, target_offsets: Int64s
+) -> None:
+    """Replaces each byte `old` by the lowest `size` bytes of `new`, without branches; `target` has 8 bytes to spare."""
+    end: Any = 0
+    for text in range(offsets.size - 1):
+        target_offsets[text] = end
+        for at in range(offsets[text], offsets[text + 1]):
+            byte = data[np.uint64(at)]
+            is_old = byte == old
+            store_uint64(target, end, new if is_old else np.uint64(byte))
+            end += size if is_old else 1
     target_offsets[offsets.size - 1] = end
 
 
