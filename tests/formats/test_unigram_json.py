@@ -1,5 +1,6 @@
 """A `tokenizer.json` of type Unigram gives the ids and texts of Hugging Face's library."""
 
+import base64
 import io
 import json
 from functools import cache
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from library_pair import LibraryPair
 
 from bpe_core import Tokenizer
+from bpe_core.formats.sentencepiece_proto import SentencePieceFile, read_sentencepiece
 from bpe_core.formats.unigram_json import read_score
 
 tokenizers = pytest.importorskip("tokenizers", reason="the library itself: pip install tokenmill[hf]")
@@ -23,11 +25,13 @@ METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "alway
 SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 NORMALIZERS: dict[str, Any] = {
     "none": None,
+    "charsmap": {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": None}, SPACES]},
     "collapsed": {"type": "Sequence", "normalizers": [{"type": "Nmt"}, {"type": "NFKC"}, SPACES]},
 }
 PRE_TOKENIZERS = {
     "metaspace": METASPACE,
     "metaspace, first": {**METASPACE, "prepend_scheme": "first"},
+    "words": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, METASPACE]},
     "one word": {**METASPACE, "split": False},
     "none": None,
 }
@@ -46,8 +50,8 @@ texts = st.one_of(
 
 
 @cache
-def train_vocabulary(byte_fallback: bool) -> list[list[Any]]:
-    """Returns a Unigram vocabulary with scores, in the order of the ids."""
+def train_model(byte_fallback: bool) -> SentencePieceFile:
+    """Returns a trained model of type Unigram."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3),
@@ -59,14 +63,20 @@ def train_vocabulary(byte_fallback: bool) -> list[list[Any]]:
         byte_fallback=byte_fallback,
         minloglevel=2,
     )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    return [[processor.id_to_piece(id_), processor.get_score(id_)] for id_ in range(len(processor))]
+    return read_sentencepiece(model.getvalue())
 
 
 def make_content(byte_fallback: bool, normalizer: Any, pre_tokenizer: Any) -> dict[str, Any]:
     """Returns a `tokenizer.json`."""
-    vocab = train_vocabulary(byte_fallback)
+    trained = train_model(byte_fallback)
+    vocab = [[piece.spelling, piece.score] for piece in trained.pieces]
     ids = {token: id_ for id_, (token, _) in enumerate(vocab)}
+    if normalizer == NORMALIZERS["charsmap"]:
+        charsmap = base64.b64encode(trained.normalizer_spec.precompiled_charsmap).decode()
+        normalizer = {
+            "type": "Sequence",
+            "normalizers": [{"type": "Precompiled", "precompiled_charsmap": charsmap}, SPACES],
+        }
     flags = {**dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False), "special": True}
     return {
         "version": "1.0",
@@ -81,6 +91,8 @@ def make_content(byte_fallback: bool, normalizer: Any, pre_tokenizer: Any) -> di
 CASES = [
     *((byte_fallback, "none", pre_tokenizer) for byte_fallback in (False, True) for pre_tokenizer in PRE_TOKENIZERS),
     (False, "collapsed", "metaspace"),
+    (True, "charsmap", "metaspace"),  # As T5 has it.
+    (False, "charsmap", "words"),  # As XLM-R has it.
 ]
 
 
