@@ -147,6 +147,10 @@ def write_tiktoken(model: Model) -> str:
         raise NotExpressibleError(
             "a .tiktoken file cannot say that text is put in lower case, as this tokenizer does; export hugging-face"
         )
+    if model.pre_tokenizer.add_prefix_space:
+        raise NotExpressibleError(
+            "a .tiktoken file cannot say that a space is put before texts, as this tokenizer does; export hugging-face"
+        )
     if any(not token.special for token in model.added_tokens):
         raise NotExpressibleError("a .tiktoken file cannot hold added tokens that are not special")
     if model.ranked_by == "merge":

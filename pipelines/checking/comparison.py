@@ -165,8 +165,9 @@ def _load_tiktoken(tokenizer: Tokenizer) -> _Encode:
         len(tokenizer.pre_tokenizer.expressions) > 1
         or tokenizer.pre_tokenizer.unicode != "none"
         or tokenizer.pre_tokenizer.lowercase
+        or tokenizer.pre_tokenizer.add_prefix_space
     ):
-        raise NotExpressibleError("tiktoken splits text by one expression and does not normalize it")
+        raise NotExpressibleError("tiktoken splits text by one expression, and neither normalizes nor prefixes it")
     lines = [line.split(" ") for line in split_lines(write_tiktoken(tokenizer.model))]
     ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
     peer = tiktoken.Encoding(

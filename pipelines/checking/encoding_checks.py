@@ -48,6 +48,7 @@ def check_round_trip(tokenizer: Tokenizer, pre_tokenizer: PreTokenizer, corpus: 
             values["documents"] += 1
             values["ids"] += len(ids)
             values["normalised"] += expected != text
+            expected = pre_tokenizer.get_prefix(expected) + expected
             if is_char:
                 num_unknown = ids.count(unknown_id)
                 values["unknown"] += num_unknown

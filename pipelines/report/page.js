@@ -268,7 +268,8 @@ const tokenmill = (() => {
         ids.push(part.token.id);
         continue;
       }
-      const bytes = toBytes.encode(part.text);
+      const lacksSpace = data.add_prefix_space && part.text && !part.text.startsWith(" ");
+      const bytes = toBytes.encode(lacksSpace ? ` ${part.text}` : part.text);
       for (const [start, end] of splitWords(bytes)) {
         for (const id of encodeWord(bytes.subarray(start, end))) ids.push(id);
       }

@@ -91,6 +91,7 @@ def _make_encoder_data(tokenizer: Tokenizer, counts: Sequence[int] | None) -> di
     return {
         "kind": tokenizer.alphabet.kind,
         "keep_gaps": pre_tokenizer.keep_gaps,
+        "add_prefix_space": pre_tokenizer.add_prefix_space,
         "unicode": pre_tokenizer.unicode,
         "normalizable": None if pre_tokenizer.unicode == "none" else _format_set(load_normalizable_characters()),
         "word_characters": _format_set(load_word_characters()) if finds_words else None,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from real_tokenizers import find_real_tokenizer
 
 from bpe_core import Tokenizer
+from bpe_core.encoding.model import NotExpressibleError
 from bpe_core.export import export_tokenizer
 from bpe_core.formats.hugging_face_steps import read_pre_tokenizer
 
@@ -124,6 +126,19 @@ def test_a_prefix_space_is_added_to_every_piece_of_text(parts: list[str]) -> Non
     assert OURS.encode_batch(pa.array([text, None, ""]), special="allow").to_pylist() == [expected.ids, None, []]
     assert encoded.character_ends[-1:] == [len(text)][: bool(text)]
     assert sorted(encoded.character_ends) == encoded.character_ends
+
+
+def test_formats_that_cannot_say_prefix_space_refuse_it(tmp_path: Any) -> None:
+    model = OURS.model
+    only_special = Tokenizer(replace(model, added_tokens=model.added_tokens[:2]))
+    with pytest.raises(NotExpressibleError, match="cannot say that a space is put before texts"):
+        export_tokenizer(only_special, tmp_path, "tiktoken")
+    with pytest.raises(NotExpressibleError, match="this tokenizer differs"):
+        export_tokenizer(only_special, tmp_path, "vocab-and-merges")
+    other = replace(model, pre_tokenizer=replace(model.pre_tokenizer, pattern="cl100k"))
+    files = Tokenizer(other).files()
+    assert "prefix space to every word" in json.loads(files["tokenizer.json"])["reason"]
+    assert Tokenizer.from_json(files["tokenizer.json"]).pre_tokenizer == other.pre_tokenizer
 
 
 def test_training_counts_words_with_their_prefix_space() -> None:

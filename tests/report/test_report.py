@@ -112,8 +112,14 @@ TOKENIZERS = {
     "char-apart": lambda: train("char", None, special_ids="first"),
     "char-glued": lambda: train("char", None, end_of_word_placement="glued", unicode="NFD"),
     "whole-words": lambda: Tokenizer(replace(train("byte", "gpt2").model, ignore_merges=True)),
+    "prefix-space": lambda: add_prefix_space(train("byte", "gpt2")),
     "added": lambda: change_added_tokens(train("byte", "gpt2", lowercase=True)),
 }
+
+
+def add_prefix_space(tokenizer: Tokenizer) -> Tokenizer:
+    model = tokenizer.model
+    return Tokenizer(replace(model, pre_tokenizer=replace(model.pre_tokenizer, add_prefix_space=True)))
 
 
 def change_added_tokens(tokenizer: Tokenizer) -> Tokenizer:
