@@ -40,6 +40,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "prepend": {"type": "Prepend", "prepend": "▁"},
     "replace a blank": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     "replace a string": {"type": "Replace", "pattern": {"String": "aa"}, "content": "é"},
+    "replace a byte by many": {"type": "Replace", "pattern": {"String": "a"}, "content": "aaa▁▁▁bb"},
     "remove a string": {"type": "Replace", "pattern": {"String": "\n"}, "content": ""},
     "replace a pattern": {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
     "replace quotes": {"type": "Replace", "pattern": {"Regex": "``|''|[“”]"}, "content": '"'},
