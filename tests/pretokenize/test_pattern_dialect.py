@@ -400,13 +400,24 @@ def test_the_error_names_the_construct_its_position_and_a_rewrite() -> None:
     assert (str(copied), copied.key) == (str(caught.value), "set-operation")
 
 
-def test_a_tokenizer_json_with_a_refused_construct_is_refused() -> None:
+def test_a_tokenizer_json_with_a_refused_construct_is_refused_or_run_by_the_library(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     content = json.loads(Tokenizer.train(["ab"], num_merges=1, pattern=r"\p{L}+").files()["tokenizer.json"])
     split = content["pre_tokenizer"]["pretokenizers"][0]
     assert split["pattern"] == {"Regex": r"\p{L}+"}
     split["pattern"] = {"Regex": r"[\p{L}&&[^\p{Han}]]+"}
+    text = json.dumps(content)
     with pytest.raises(ValueError, match=r"^tokenizer\.json: pattern .* has '&&' at character 6, which engines read"):
-        Tokenizer.from_json(json.dumps(content))
+        Tokenizer.from_json(text, engine="native")
+    assert not caplog.records
+    tokenizer = Tokenizer.from_json(text)
+    assert tokenizer.kind == "library"
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "has '&&' at character 6, which engines read differently" in record.getMessage()
+    library = tokenizers.Tokenizer.from_str(text)
+    assert tokenizer.encode("ab 的ab") == library.encode("ab 的ab", add_special_tokens=False).ids
 
 
 def test_the_documentation_lists_every_refused_construct() -> None:
