@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, NoReturn
 
+from bpe_core.pretokenize.common_starts import have_common_start
 from bpe_core.pretokenize.repeat_rewrites import Node, is_wrongly_rewritten, make_concatenation, make_repeat
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS
 
@@ -163,6 +164,20 @@ REFUSED = {
         "tiktoken 0.14 merges the repeats and then matches other texts, such as a single `b` for `b+a?b+`",
         "one of the two equal repeats in another way, such as `b+a?[b]+`",
     ),
+    "common-start": Construct(
+        "`a+a|a+b` `a?b|a?c`",
+        "tries each length of the start for the first alternative, then for the next",
+        "tries each length of the start for the first alternative, then for the next",
+        "tiktoken 0.14 reads the start once, `a+(?:a|b)`, and tries all alternatives for each of its lengths",
+        "the start once, before a group: `a+(?:a|b)`",
+    ),
+    "repeated-group": Construct(
+        r"`(a|b)+\1` `(?:(a)\1)+` `(?:(a)|b)+\1`",
+        "may compare with what the group matched in an earlier iteration",
+        "compares with the last match of the group",
+        "compares with the last match of the group",
+        r"the reference without the repeat, or the repeat without the reference: `(?:a|b)+`",
+    ),
     "look-behind": Construct(
         "`(?<=a+)b` `(?<!a?+b)c`",
         "reads backwards from the end",
@@ -312,13 +327,6 @@ class _Matches(NamedTuple):
 _NOTHING = _Matches(True, False, False, ("concatenation", []))
 
 
-def _match_one(key: str) -> _Matches:
-    """Returns what a part that matches one character matches; parts that engines take for equal have equal keys."""
-    key = _NAMED_PROPERTY.sub(lambda found: found.group()[:2] + found.group()[2:].lower(), key)
-    key = key.replace(r"\P{^", r"\p{").replace(r"\p{^", r"\P{")
-    return _Matches(False, True, False, ("character", key))
-
-
 class _IncompleteError(Exception):
     """The pattern is no regular expression, which the `regex` package explains better."""
 
@@ -339,6 +347,9 @@ class _DialectReader:
         self._previous = ""  # The ASCII letter just before, if case is ignored there.
         self._has_names = False
         self._groups: list[_Matches | None] = []  # What each numbered group matches; None if no reference is allowed.
+        self._references: list[int] = []  # The indices of the groups that references name, in order.
+        self._repeated_groups: set[int] = set()  # The indices of groups inside of repeated parts.
+        self._spellings: dict[str, str] = {}  # How the pattern writes what matches one character, by its key.
         self._closed_group = -1  # The index of the last numbered group that was closed.
         self._merged_groups: set[int] = set()  # The indices of groups with repeats that tiktoken's engine merges.
         self.foreign: list[str] = []
@@ -373,6 +384,7 @@ class _DialectReader:
         """Reads alternatives up to the end of their group; `previous` is the letter before them, see `_previous`."""
         all_matches = _Matches(False, False, False, ())
         nodes = []
+        first = self._at
         while True:
             self._previous = previous
             one = self._read_concatenation()
@@ -381,8 +393,11 @@ class _DialectReader:
             empty_first = all_matches.empty_first or one.empty_first or (all_matches.empty and one.longer)
             all_matches = _Matches(all_matches.empty or one.empty, all_matches.longer or one.longer, empty_first, node)
             if not self._next_is("|"):
-                return all_matches
+                break
             self._at += 1
+        if have_common_start(nodes, self._spellings):
+            self._refuse("common-start", self._text[first : self._at], first)
+        return all_matches
 
     def _read_concatenation(self) -> _Matches:
         parts = [_NOTHING]
@@ -391,13 +406,16 @@ class _DialectReader:
         while self._at < len(self._text) and not self._next_is("|", ")"):
             if self._skip_comment():
                 continue
-            start = self._at
+            start, num_groups, num_references = self._at, len(self._groups), len(self._references)
             previous, self._previous = self._previous, ""
             part = self._read_atom(previous)
+            edge = part is None and self._text[start : self._at]
             while self._skip_comment():
                 pass
-            parts.append(self._read_quantifier(part, start))
-            node = ("assertion", start) if part is None else parts[-1].node
+            parts.append(self._read_quantifier(part, start, num_groups, num_references))
+            node = parts[-1].node
+            if part is None:
+                node = ("assertion", edge if edge in (r"\A", r"\z") else start)
             nodes += [node] * (node != _NOTHING.node)
         node = make_concatenation(nodes)
         if is_wrongly_rewritten(node):
@@ -417,12 +435,14 @@ class _DialectReader:
         self._at = end + 1
         return True
 
-    def _read_quantifier(self, matches: _Matches | None, start: int) -> _Matches:
+    def _read_quantifier(self, matches: _Matches | None, start: int, num_groups: int, num_references: int) -> _Matches:
         """Reads the repeat of a part, if one follows, and returns what the repeated part matches.
 
         Args:
             matches: what the part matches; None if it is an assertion, which must not be repeated.
             start: the position of the part.
+            num_groups: how many numbered groups begin before the part.
+            num_references: how many references are before the part.
         """
         quantifier = _REPEAT.match(self._text, self._at)
         if not quantifier:
@@ -449,14 +469,16 @@ class _DialectReader:
             self._refuse("look-behind", self._text[start : self._at], start)
         if matches.empty and most != 1:
             self._refuse("repeated-empty", self._text[start : self._at], start)
+        if most != 1:
+            if any(index >= num_groups for index in self._references[num_references:]):
+                self._refuse("repeated-group", self._text[start : self._at], start)
+            self._repeated_groups.update(range(num_groups, len(self._groups)))
         longer = matches.longer and most != 0
         empty = matches.empty or least == 0
         upper = most if quantifier["most"] or not quantifier["comma"] else None
         node, is_merged = make_repeat(matches.node, least, upper, greedy=suffix != "?")
         if is_merged:
             self._merged_groups.add(self._closed_group)
-        elif matches.node[0] == "group" and most != 1 and self._groups:
-            self._groups[self._closed_group] = None  # The `regex` package may compare with an earlier iteration.
         if is_wrongly_rewritten(node):
             self._refuse("merged-repeat", self._text[start : self._at], start)
         node = ("atomic", node) if suffix == "+" else node
@@ -468,9 +490,10 @@ class _DialectReader:
         if character == "(":
             return self._read_group(previous)
         if character == "[":
+            start = self._at
             key = self._read_set()
             self._previous = ""
-            return _match_one(key)
+            return self._match_one(key, start)
         if character == "\\":
             return self._read_escape(previous)
         if character in "^$":
@@ -481,9 +504,17 @@ class _DialectReader:
             raise _IncompleteError
         self._at += 1
         if character == ".":
-            return _match_one("\n.")
+            return self._match_one("\n.", self._at - 1)
         self._check_character(character, previous)
-        return _match_one(character)
+        return self._match_one(character, self._at - 1)
+
+    def _match_one(self, key: str, start: int) -> _Matches:
+        """Returns what a part that matches one character matches; parts that engines take for equal have equal keys."""
+        key = _NAMED_PROPERTY.sub(lambda found: found.group()[:2] + found.group()[2:].lower(), key)
+        key = key.replace(r"\P{^", r"\p{").replace(r"\p{^", r"\P{")
+        spelling = self._text[start : self._at]
+        self._spellings.setdefault(key, f"(?i:{spelling})" if "(?i" in self._text else spelling)
+        return _Matches(False, True, False, ("character", key))
 
     def _check_character(self, character: str, previous: str, position: int | None = None) -> None:
         """Checks a character that stands for itself, which has just been read."""
@@ -561,7 +592,7 @@ class _DialectReader:
         if escaped and escaped in "123456789":
             return self._read_reference(int(escaped))
         character = self._read_class_or_character(previous, is_in_set=False)
-        return _match_one(character or self._text[start : self._at])
+        return self._match_one(character or self._text[start : self._at], start)
 
     def _read_reference(self, number: int) -> _Matches:
         part = self._peek(2)
@@ -574,6 +605,9 @@ class _DialectReader:
             self._refuse("case-character", part)
         if number - 1 in self._merged_groups:
             self._refuse("merged-repeat", part)
+        if number - 1 in self._repeated_groups:
+            self._refuse("repeated-group", part)
+        self._references.append(number - 1)
         self._at += 2
         return _Matches(group.empty, True, False, ("reference", number))
 
