@@ -104,4 +104,5 @@ def _list_keys(node: Node) -> list[str]:
 
 @cache
 def _list_members(spelling: str) -> frozenset[str]:
-    return frozenset(regex.findall(spelling, _COMPARED))
+    # Only version 1 of the syntax knows intersections.
+    return frozenset(regex.findall(spelling, _COMPARED, regex.V1 if "&&" in spelling else 0))

@@ -15,9 +15,9 @@ same way, about twenty times faster. A pattern is compiled in four steps:
 A match ends *before* a character: whether it may end there depends on the class of that character as well. This is all
 that a look-ahead at one character needs.
 
-The subset: literals, sets, `\p{..}`, `\s`, `\d`, groups, `(?i:..)` around ASCII letters, alternatives,
-`? * + {m,n}`, their possessive forms where these cannot change what matches, and `(?!..)` or `(?=..)` around one set at
-the end of an alternative.
+The subset: literals, sets and their intersections (`[a&&[^b]]`), `\p{..}`, `\s`, `\d`, groups, `(?i:..)` around ASCII
+letters, alternatives, `? * + {m,n}`, their possessive forms where these cannot change what matches, and `(?!..)` or
+`(?=..)` around one set at the end of an alternative.
 
 A pattern may consist of several expressions, which are applied one after the other: each splits the words that the one
 before has found.
@@ -39,6 +39,7 @@ from bpe_core.pretokenize.unicode_categories import (
     load_category,
     make_code_point_set,
 )
+from bpe_core.pretokenize.unicode_scripts import is_script, load_script
 
 NUM_COLUMNS = 256
 """The length of a row of a transition table."""
@@ -223,7 +224,7 @@ class _Parser:
             if not self._next_is("{") or end < 0 or self._ignore_case:
                 raise self._make_error()
             try:
-                members = load_category(name)
+                members = load_script(name) if is_script(name) else load_category(name)
             except KeyError:
                 raise self._make_error() from None
             self._at = end + 1
@@ -243,9 +244,18 @@ class _Parser:
     def _parse_set(self) -> CodePointSet:
         r"""Reads a set such as `[^a-z\d]`, whose opening bracket has been read."""
         negative = self._take("^")
+        common = np.ones(NUM_CODE_POINTS, bool)  # The intersection of the operands of `&&` so far.
         members = np.zeros(NUM_CODE_POINTS, bool)
         first = True
         while first or not self._next_is("]"):
+            if not first and not self._ignore_case and self._take("&&"):
+                common &= members
+                members, first = np.zeros(NUM_CODE_POINTS, bool), True
+                if self._take("["):
+                    members, first = self._parse_set(), False
+                    if not self._next_is("]") and not self._next_is("&&"):
+                        raise self._make_error()
+                continue
             if self._at >= len(self._text) or self._next_is("[") or self._next_is("&&") or self._next_is("--"):
                 raise self._make_error()
             first = False
@@ -265,6 +275,7 @@ class _Parser:
             else:
                 members |= self._make_literal(start)
         self._at += 1
+        members &= common
         return ~members if negative else members
 
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, NoReturn
 
+import regex
+
 from bpe_core.pretokenize.common_starts import have_common_start
 from bpe_core.pretokenize.repeat_rewrites import Node, is_wrongly_rewritten, make_concatenation, make_repeat
 from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS
@@ -38,12 +40,12 @@ class Construct(NamedTuple):
 
 REFUSED = {
     "set-operation": Construct(
-        r"`[a&&b]` `[a--b]` `[a~~b]` `[a||b]`",
+        r"`[a--b]` `[a~~b]` `[a||b]` `[&&a]` `[a&&]` `[a&&&b]` `(?i:[ab&&[^B]])`",
         "ordinary characters",
-        "`&&` intersects two sets",
-        "`&&` intersects, `--` subtracts, `~~` takes what is in one set only",
-        r"a look-ahead before the set, such as `(?!\p{Han})\p{L}` for `[\p{L}&&[^\p{Han}]]`; for the characters, `\&`, "
-        r"`\-`, `\~`",
+        "ordinary characters; `&&` intersects, also with nothing, and before case is ignored",
+        "`--` subtracts, `~~` takes what is in one set only; `&&` intersects, also with nothing, and where case is "
+        "ignored",
+        r"`[a&&[^b]]`, with something on both sides and outside of `(?i:...)`; for the characters, `\&`, `\-`, `\~`",
     ),
     "nested-set": Construct(
         "`[a[bc]]`",
@@ -658,6 +660,9 @@ class _DialectReader:
                 raise _IncompleteError
             if first and self._next_is("]-") and not self._next_is("]-]"):
                 self._refuse("range-of-bracket", self._peek(3))
+            if not first and self._next_is("&&"):
+                key += self._read_intersection()
+                continue
             first = False
             if self._next_is("&&", "--", "~~", "||"):
                 self._refuse("set-operation", self._peek(2))
@@ -666,8 +671,8 @@ class _DialectReader:
             key += start or self._text[member_at : self._at]
             if not self._next_is("-") or self._text[self._at + 1 : self._at + 2] in ("]", ""):
                 continue
-            if self._next_is("--"):
-                self._refuse("set-operation", "--")
+            if self._next_is("--", "-&&"):
+                self._refuse("set-operation", self._peek(2))
             dash = self._at
             self._at += 1
             stop = self._read_member()
@@ -678,6 +683,20 @@ class _DialectReader:
                 self._refuse("case-character", f"{start}-{stop}", dash - 1)
         self._at += 1
         return key
+
+    def _read_intersection(self) -> str:
+        """Reads `&&` in a set and, if one follows, the set with which it intersects; returns what it has read."""
+        if self._ignore_case or self._text[self._at + 2 : self._at + 3] in ("&", "]"):
+            self._refuse("set-operation", self._peek(3))
+        self._at += 2
+        if not self._next_is("["):
+            return "&&"
+        if self._next_is("[:", "[.", "[="):
+            self._read_member()
+        key = self._read_set()
+        if not self._next_is("]", "&&", "--", "~~", "||"):
+            self._refuse("nested-set", self._peek())
+        return f"&&{key}]"
 
     def _read_member(self) -> str | None:
         """Reads a character or a class in a set; returns the character."""
@@ -711,12 +730,21 @@ def check_pattern(expression: str) -> None:
     Raises:
         PatternDialectError: the expression has such a part, or one that was not compared.
 
-    >>> check_pattern(r"(?!\p{Han})\p{L}+")
-    >>> check_pattern(r"[\p{L}&&[^\p{Han}]]+")  # doctest: +ELLIPSIS
+    >>> check_pattern(r"[\p{L}&&[^\p{Han}]]+")
+    >>> check_pattern(r"[\p{L}--\p{Han}]+")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    bpe_core.pretokenize.pattern_dialect.PatternDialectError: pattern ... has '&&' at character 6, which engines ...
+    bpe_core.pretokenize.pattern_dialect.PatternDialectError: pattern ... has '--' at character 6, which engines ...
     """
     _read_dialect(expression)
+
+
+def compile_with_regex(expression: str) -> "regex.Pattern[str]":
+    """Returns an accepted expression as the `regex` package compiles it.
+
+    Raises:
+        regex.error: it is no regular expression.
+    """
+    return regex.compile(expression, regex.V1 if "&&" in expression else 0)  # Only version 1 reads `[a&&[b]]` alike.
 
 
 def find_foreign_part(expression: str) -> str | None:

@@ -29,6 +29,7 @@ from bpe_core.pretokenize.unicode_categories import (
     load_word_characters,
     make_code_point_set,
 )
+from bpe_core.pretokenize.unicode_scripts import is_script, load_script
 
 _FIRST_STAND_IN = 0xE000
 _MAX_STAND_INS = 6000
@@ -291,6 +292,8 @@ class _PatternReader:
                 pass
         if prefix == "" and value in ("word", "w"):
             return load_word_characters()
+        if is_script(value) and prefix in ("", "script=", "script:", "sc=", "sc:"):
+            return load_script(value)
         return _evaluate(f"{'(?i)' * self._ignore_case}\\p{{{name}}}")
 
     def _set(self) -> CodePointSet:
@@ -304,7 +307,11 @@ class _PatternReader:
         return ~members if is_negative else members
 
     def _operands(self, start: int) -> CodePointSet:
-        """Reads the inside of a set. In the nesting syntax, `--` binds closest, then `&&`, `~~` and `||`."""
+        """Reads the inside of a set. In the nesting syntax, `--` binds closest, then `&&`, `~~` and `||`.
+
+        Elsewhere too, `&&` intersects, and what follows it may be a set. The `regex` package reads it like this only in
+        its nesting syntax, but the other engines always do.
+        """
         parts: list[Any] = [np.zeros(NUM_CODE_POINTS, bool)]
         first = True
         while first or not self._text.startswith("]", self._at):
@@ -312,10 +319,14 @@ class _PatternReader:
                 self._at = start
                 raise self._refuse("a set without an end")
             operator = self._text[self._at : self._at + 2]
-            if self._nests_sets and not first and operator in ("--", "&&", "~~", "||"):
+            if not first and (operator == "&&" or (self._nests_sets and operator in ("--", "~~", "||"))):
+                if self._ignore_case and not self._nests_sets:
+                    raise self._refuse(operator)
                 self._at += 2
                 parts += [operator, np.zeros(NUM_CODE_POINTS, bool)]
                 first = self._text.startswith("]", self._at)
+                if self._text.startswith("[", self._at):
+                    parts[-1] = self._set()
                 continue
             first = False
             parts[-1] |= self._item()

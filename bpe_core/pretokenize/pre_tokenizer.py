@@ -16,7 +16,7 @@ import regex
 from bpe_core.kernels import Int64s, UInt8s, flatten_bytes
 from bpe_core.pretokenize.normalizer import Normalization, normalize_array, normalize_text
 from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
-from bpe_core.pretokenize.pattern_dialect import check_pattern
+from bpe_core.pretokenize.pattern_dialect import check_pattern, compile_with_regex
 from bpe_core.pretokenize.pinned_regex import PinnedPattern, pin_pattern
 from bpe_core.pretokenize.scanner import split_texts
 from bpe_core.pretokenize.text_splitter import Booleans, SplitBatch, WordEnds, split_one_text
@@ -44,6 +44,15 @@ PATTERNS: dict[str, tuple[str, ...]] = {
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    ),
+    # moonshotai/Kimi-K2-Instruct tokenization_kimi.py: words of Chinese characters, and no such character in others.
+    "kimi-k2": (
+        r"[\p{Han}]+"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     ),
     # huggingface/transformers tokenization_qwen2.py; Qwen normalizes to NFC first (setting `unicode`).
     "qwen2": (_GPT4.replace(r"\p{N}{1,3}", r"\p{N}"),),
@@ -92,7 +101,7 @@ class PreTokenizer:
             check_pattern(expression)
         try:
             for expression in self.expressions:
-                regex.compile(expression)
+                compile_with_regex(expression)
         except regex.error as error:
             raise ValueError(
                 f"pattern {self.pattern!r} is neither one of {', '.join(PATTERNS)} nor a regular expression: {error}"

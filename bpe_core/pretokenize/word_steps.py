@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
-import regex
 
 from bpe_core.kernels import Int64s, UInt8s, kernel
+from bpe_core.pretokenize.pattern_dialect import compile_with_regex
 from bpe_core.pretokenize.pre_tokenizer import PreTokenizer
 from bpe_core.pretokenize.text_splitter import Booleans, SplitBatch, WordEnds
 
@@ -78,7 +78,7 @@ class PatternStep:
     def __post_init__(self) -> None:
         """Checks the expression."""
         assert self._pre_tokenizer
-        if not self._uses_scanned_words and regex.match(self.expression, ""):
+        if not self._uses_scanned_words and compile_with_regex(self.expression).match(""):
             raise ValueError(
                 f"the pattern {self.expression!r} matches the empty string, which behavior {self.behavior} does not "
                 "support"

@@ -18,6 +18,7 @@ from bpe_core.pretokenize.pattern_dialect import (
     SAME_PROPERTIES,
     PatternDialectError,
     check_pattern,
+    compile_with_regex,
     find_foreign_part,
 )
 from bpe_core.pretokenize.unicode_categories import load_category
@@ -66,9 +67,9 @@ def split_by_tiktoken(pattern: str, texts: Sequence[str]) -> Any:
     return found
 
 
-def split_by_regex(pattern: str, texts: Sequence[str]) -> Any:
+def split_by_regex(pattern: str, texts: Sequence[str], knows_set_operations: bool = False) -> Any:
     """Returns the words, the text between matches, and the matches of each text, as the `regex` package finds them."""
-    compiled = regex.compile(pattern)
+    compiled = regex.compile(pattern, regex.V1 if knows_set_operations else 0)
     found: list[Any] = []
     for text in texts:
         words, gaps, matches, end = [], [], [], 0
@@ -99,8 +100,11 @@ def assert_same_words(pattern: str, texts: Sequence[str]) -> None:
 
 
 DIFFERENCES: dict[str, list[tuple[str, str]]] = {
-    "set-operation": [("[ab&&b]+", "ab&"), ("[a~~b]+", "a~"), ("[+--]", "+-"), ("[a-z&&[^b]]", "ab")],
-    "nested-set": [("[a[b]]", "ab"), ("[[a]b]", "ab")],
+    "set-operation": [
+        *(("[a~~b]+", "a~"), ("[+--]", "+-"), ("[a-z--b]", "ab"), ("[&&a]", "a&"), ("[a&&]", "a&"), ("[a&&&b]", "ab&")),
+        ("(?i:[ab&&[^B]]+)", "aBb"),
+    ],
+    "nested-set": [("[a[b]]", "ab"), ("[[a]b]", "ab"), ("[[ab]&&[b]]", "ab]"), ("[ab&&[b]a]", "aa]")],
     "posix-class": [("[[:alpha:]]+", "aé"), ("[[:^alpha:]]", "é")],
     "range-of-class": [(r"[\d-z]", "5-"), (r"[a-\d]", "5-")],
     "range-of-bracket": [("[]-a]", "-"), ("[^]-a]", "-")],
@@ -302,6 +306,15 @@ def test_what_was_not_compared_is_refused(pattern: str) -> None:
         *("", "a*", "a|", "b*", "(?=b)", "(?<=a)", "ab|(?=a)", "(?s).", "(?s:a.)", "(?P<word>a)", "(?<!(a))b"),
         *(
             r"(?!\p{Han})[\p{L}\p{M}]+",
+            r"[\p{L}\p{M}&&[^\p{Han}]]+",
+            r"[\p{L}&&\P{Han}]+",
+            r"[^\p{L}&&[^b]]+",
+            r"[a-z&&[^b]&&[^c-f]]",
+            r"[ab&&b-z]+",
+            r"[abf&&[^b&&[bc]]]+",
+            r"[ab\-&&[]^-]]",
+            r"[ab\-&&^-]+",
+            r"[a\&&&[&]]",
             r"(?<![\p{L}\p{N}])\p{L}+(?![\p{L}\p{N}])",
             r"(?<![^\n])a|a(?![^\n])",
             r"[\s\S]",
@@ -344,10 +357,10 @@ CASES = make_patterns(CASE_ATOMS, ["(", "(?:", "(?i:", "(?-i:"]).map(lambda patt
 def assert_same_words_or_refused(pattern: str, texts: Sequence[str]) -> None:
     try:
         check_pattern(pattern)
-        regex.compile(pattern)
+        compile_with_regex(pattern)
     except (PatternDialectError, regex.error):
         assume(False)
-    ours = split_by_regex(pattern, texts)
+    ours = split_by_regex(pattern, texts, knows_set_operations="&&" in pattern)
     theirs = split_by_hugging_face(pattern, texts)
     assert theirs is None or [words for words, _ in theirs] == [words for words, _, _ in ours]
     theirs = split_by_tiktoken(pattern, texts)
@@ -371,7 +384,10 @@ def test_any_case_is_split_alike_or_refused(pattern: str, texts: list[str]) -> N
 
 
 SET_ITEMS = st.sampled_from(
-    [*"ab-]^&|~[{:.", "a-c", "--", "&&", "||", "~~", r"\d", r"\s", r"\p{L}", r"\-", r"\]", r"\x41"]
+    [
+        *(*"ab-]^&|~[{:.", "a-c", "--", "&&", "||", "~~", r"\d", r"\s", r"\p{L}", r"\-", r"\]", r"\x41", r"\&"),
+        *("&&[", "&&[^", "[^", "&&", "]", "&&[^b]", "b-d"),
+    ]
 )
 
 
@@ -379,7 +395,29 @@ SET_ITEMS = st.sampled_from(
 @given(items=st.lists(SET_ITEMS, min_size=1, max_size=5), negative=st.booleans())
 @settings(max_examples=400, deadline=None)
 def test_any_set_is_split_alike_or_refused(items: list[str], negative: bool) -> None:
-    assert_same_words_or_refused(f"[{'^' * negative}{''.join(items)}]", ["a-b]c^", "&|~[{:.", "1 aAb\n", "--&&"])
+    pattern = f"[{'^' * negative}{''.join(items)}]"
+    assert_same_words_or_refused(pattern, ["a-b]c^", "&|~[{:.", "1 aAb\n", "--&&", "abcd&]b]"])
+
+
+SIMPLE_SETS = st.lists(
+    st.sampled_from([*"abcd-&^", r"\p{L}", r"\P{Han}", r"\p{Han}", r"\s", r"\d", "b-d", r"\-", r"\]"]),
+    min_size=1,
+    max_size=3,
+).map("".join)
+OPERANDS = st.one_of(SIMPLE_SETS, SIMPLE_SETS.map("[{}]".format), SIMPLE_SETS.map("[^{}]".format))
+
+
+@pytest.mark.slow
+@given(first=SIMPLE_SETS, others=st.lists(OPERANDS, min_size=1, max_size=3), negative=st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_any_intersection_is_split_alike_or_refused(first: str, others: list[str], negative: bool) -> None:
+    pattern = f"[{'^' * negative}{'&&'.join([first, *others])}]+"
+    try:
+        check_pattern(pattern)
+        compile_with_regex(pattern)
+    except (PatternDialectError, regex.error):
+        assume(False)
+    assert_same_words(pattern, ["a-b]c^", "&|~[{:.", "1 aAb\n", "--&&", "abcd的々ab的]]]"])
 
 
 @pytest.mark.slow
@@ -401,13 +439,14 @@ def test_all_engines_define_a_property_alike(name: str) -> None:
 
 def test_the_error_names_the_construct_its_position_and_a_rewrite() -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        PreTokenizer((r"\p{N}", r"[\p{L}&&[^\p{Han}]]+"))
+        PreTokenizer((r"\p{N}", r"[\p{L}--\p{Han}]+"))
     assert str(caught.value) == (
-        r"pattern '[\\p{L}&&[^\\p{Han}]]+' has '&&' at character 6, which engines read differently, so the same text "
+        r"pattern '[\\p{L}--\\p{Han}]+' has '--' at character 6, which engines read differently, so the same text "
         "could be split into other words elsewhere. The regex package: ordinary characters. Oniguruma (Hugging Face "
-        "tokenizers): `&&` intersects two sets. Rust (tiktoken): `&&` intersects, `--` subtracts, `~~` takes what is "
-        r"in one set only. Write instead: a look-ahead before the set, such as `(?!\p{Han})\p{L}` for "
-        r"`[\p{L}&&[^\p{Han}]]`; for the characters, `\&`, `\-`, `\~`"
+        "tokenizers): ordinary characters; `&&` intersects, also with nothing, and before case is ignored. Rust "
+        "(tiktoken): `--` subtracts, `~~` takes what is in one set only; `&&` intersects, also with nothing, and where "
+        "case is ignored. Write instead: `[a&&[^b]]`, with something on both sides and outside of `(?i:...)`; for the "
+        r"characters, `\&`, `\-`, `\~`"
     )
     copied = pickle.loads(pickle.dumps(caught.value))
     assert (str(copied), copied.key) == (str(caught.value), "set-operation")
@@ -419,16 +458,16 @@ def test_a_tokenizer_json_with_a_refused_construct_is_refused_or_run_by_the_libr
     content = json.loads(Tokenizer.train(["ab"], num_merges=1, pattern=r"\p{L}+").files()["tokenizer.json"])
     split = content["pre_tokenizer"]["pretokenizers"][0]
     assert split["pattern"] == {"Regex": r"\p{L}+"}
-    split["pattern"] = {"Regex": r"[\p{L}&&[^\p{Han}]]+"}
+    split["pattern"] = {"Regex": r"[\p{L}~~\p{Han}]+"}
     text = json.dumps(content)
-    with pytest.raises(ValueError, match=r"^tokenizer\.json: pattern .* has '&&' at character 6, which engines read"):
+    with pytest.raises(ValueError, match=r"^tokenizer\.json: pattern .* has '~~' at character 6, which engines read"):
         Tokenizer.from_json(text, engine="native")
     assert not caplog.records
     tokenizer = Tokenizer.from_json(text)
     assert tokenizer.kind == "library"
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert "has '&&' at character 6, which engines read differently" in record.getMessage()
+    assert "has '~~' at character 6, which engines read differently" in record.getMessage()
     library = tokenizers.Tokenizer.from_str(text)
     assert tokenizer.encode("ab 的ab") == library.encode("ab 的ab", add_special_tokens=False).ids
 

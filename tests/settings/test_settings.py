@@ -196,8 +196,8 @@ ONE_SIZE = (
         ),
         (
             {"num_merges": 1, "pattern": "("},
-            "pattern '(' is neither one of whitespace, gpt2, cl100k, llama3, o200k, qwen2, deepseek-v3 nor a regular "
-            "expression: missing ) at position 1",
+            "pattern '(' is neither one of whitespace, gpt2, cl100k, llama3, o200k, kimi-k2, qwen2, deepseek-v3 nor a "
+            "regular expression: missing ) at position 1",
         ),
     ],
 )
