@@ -27,6 +27,7 @@ from bpe_core.formats.tokenizer_json import (
     read_json_and_roles,
 )
 from bpe_core.formats.vocab_and_merges import read_vocab_and_merges
+from bpe_core.formats.vocab_txt import convert_vocab_txt
 from bpe_core.pretokenize.normalizer import Normalization
 from bpe_core.pretokenize.pre_tokenizer import PATTERNS
 
@@ -261,6 +262,13 @@ def _read_sentencepiece_file(files: TokenizerFiles, given: GivenParts, engine: E
     return read_sentencepiece_model(files.contents[files.names[0]])
 
 
+def _read_vocab_txt_files(files: TokenizerFiles, given: GivenParts, engine: Engine) -> AnyModel:
+    [vocab] = files.read_texts()
+    config = files.read_beside(CONFIG_FILE)
+    content, roles = convert_vocab_txt(vocab, config)
+    return read_json_and_roles(json.dumps(content), json.dumps(roles), config, engine, given.special_tokens)
+
+
 def _read_tiktoken_file(files: TokenizerFiles, given: GivenParts, engine: Engine) -> Model:
     [text] = files.read_texts()
     model = read_tiktoken(text, given.pattern or "", given.ids, given.unicode)
@@ -303,6 +311,7 @@ _FORMATS = {
     ),
     "tekken": _Format(("tekken.json",), r".*tekken.*\.json", _read_tekken_file, is_complete=True),
     "tokenizer.model": _Format(("tokenizer.model",), r".*\.model(\.v\w+)?", _read_sentencepiece_file, is_complete=True),
+    "vocab.txt": _Format(("vocab.txt",), r"vocab\.txt", _read_vocab_txt_files, is_complete=True, beside=(CONFIG_FILE,)),
     "vocab.json": _Format(
         ("vocab.json", "merges.txt"), r"vocab\.json|merges\.txt", _read_vocab_files, is_complete=False
     ),
