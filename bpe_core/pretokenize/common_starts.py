@@ -88,7 +88,7 @@ def _name_shape(node: Node) -> Any:
 def _canonicalize(node: Node, spellings: Mapping[str, str]) -> Any:
     """Returns a value that is equal for nodes that the library takes for equal, however their sets are written."""
     if _is_one_character(node):
-        return "".join(sorted(set().union(*(_list_members(spellings[key]) for key in _list_keys(node)))))
+        return "".join(sorted(set().union(*(_find_written_members(spellings[key]) for key in _gather_keys(node)))))
     if node[0] == "repeat":
         inner = _canonicalize(node[1], spellings)
         return inner if node[2] == node[3] == 1 else (inner, *node[2:])
@@ -98,11 +98,11 @@ def _canonicalize(node: Node, spellings: Mapping[str, str]) -> Any:
     return ("group", id(node)) if node[0] == "group" else node
 
 
-def _list_keys(node: Node) -> list[str]:
-    return [node[1]] if node[0] == "character" else [key for inner in node[1] for key in _list_keys(inner)]
+def _gather_keys(node: Node) -> list[str]:
+    return [node[1]] if node[0] == "character" else [key for inner in node[1] for key in _gather_keys(inner)]
 
 
 @cache
-def _list_members(spelling: str) -> frozenset[str]:
+def _find_written_members(spelling: str) -> frozenset[str]:
     # Only version 1 of the syntax knows intersections.
     return frozenset(regex.findall(spelling, _COMPARED, regex.V1 if "&&" in spelling else 0))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bpe_core.kernels import Int64s
+from pipelines.reading.decoding import decode_bytes, decode_strings, has_strings
 from pipelines.reading.formats.bad_rows import BadRows, describe_invalid_utf8, describe_too_long
 from pipelines.reading.formats.raw_rows import BATCH_BYTES, RawRows
 from pipelines.reading.formats.table import read_rows
@@ -144,35 +145,13 @@ def _decode_rows(texts: pa.LargeBinaryArray, carried: pa.Table) -> tuple[pa.Larg
 
     If the text and a carried value of a row are both invalid, the error is that of the text.
     """
-    decoded, errors = _decode(texts)
+    decoded, errors = decode_bytes(texts)
     wrong: _DecodeErrors = {index: ("the text", error) for index, error in errors.items()}
     for number, column in enumerate(carried.columns):
-        if _holds_text(column.type):
-            values, errors = _decode(column.combine_chunks().cast(pa.large_binary()))
+        if has_strings(column.type):
+            values, errors = decode_strings(column.combine_chunks())
             if errors:
                 name = carried.column_names[number]
                 carried = carried.set_column(number, name, values)
                 wrong = {index: (f"column {name!r}", error) for index, error in errors.items()} | wrong
     return decoded, carried, wrong
-
-
-def _holds_text(kind: pa.DataType) -> bool:
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return value in (pa.string(), pa.large_string(), pa.string_view())
-
-
-def _decode(values: pa.LargeBinaryArray) -> tuple[pa.LargeStringArray, dict[int, UnicodeDecodeError]]:
-    """Returns values as text, with U+FFFD for bytes that are not UTF-8, and the error of each such value by index."""
-    try:
-        return values.cast(pa.large_string()), {}
-    except pa.ArrowInvalid:
-        pass
-    texts: list[str | None] = []
-    errors = {}
-    for index, value in enumerate(values.to_pylist()):
-        try:
-            texts.append(None if value is None else value.decode())
-        except UnicodeDecodeError as error:
-            errors[index] = error
-            texts.append(value.decode(errors="replace"))
-    return pa.array(texts, pa.large_string()), errors
