@@ -18,7 +18,7 @@ from bpe_core.pretokenize.unicode_categories import NUM_CODE_POINTS
 from bpe_core.pretokenize.word_steps import PatternStep, WordStep
 
 
-class BpePieces(NamedTuple):
+class SortedPieces(NamedTuple):
     """The pieces of a model by what they are for.
 
     Attributes:
@@ -50,7 +50,7 @@ class BpeParts(NamedTuple):
     whole_words: dict[bytes, int]
 
 
-def make_bpe_parts(pieces: BpePieces) -> BpeParts:
+def make_bpe_parts(pieces: SortedPieces) -> BpeParts:
     """Returns what encodes the words of a model.
 
     Raises:
@@ -85,7 +85,7 @@ def make_bpe_parts(pieces: BpePieces) -> BpeParts:
     return BpeParts(steps, rules, {spelling.encode(): pieces.ids[spelling] for spelling in pieces.user_defined})
 
 
-def _rank_by_score(pieces: BpePieces) -> tuple[Int32s, Int32s]:
+def _rank_by_score(pieces: SortedPieces) -> tuple[Int32s, Int32s]:
     """Returns all merges, as in `Model`, and the priority of each token that they make, in the order of the ids."""
     merges = [
         (pieces.ids[spelling[:at]], pieces.ids[spelling[at:]], pieces.ids[spelling])

@@ -10,7 +10,7 @@ from typing import Any
 from bpe_core.encoding.added_tokens import AddedToken
 from bpe_core.encoding.decoders import SentencePieceDecoder
 from bpe_core.encoding.piece_model import PieceKind, PieceModel
-from bpe_core.formats.sentencepiece_bpe_model import BpeParts, BpePieces, make_bpe_parts
+from bpe_core.formats.sentencepiece_bpe_model import BpeParts, SortedPieces, make_bpe_parts
 from bpe_core.formats.sentencepiece_proto import (
     PieceType,
     SentencePieceFile,
@@ -72,7 +72,7 @@ def _list_pieces(file: SentencePieceFile, type_: PieceType) -> dict[str, int]:
     return {piece.spelling: id_ for id_, piece in enumerate(file.pieces) if piece.type == type_}
 
 
-def _sort_pieces(file: SentencePieceFile) -> BpePieces:
+def _sort_pieces(file: SentencePieceFile) -> SortedPieces:
     unused = _list_pieces(file, "unused")
     if unused and file.trainer_spec.model_type == "bpe":
         raise ValueError(
@@ -88,7 +88,7 @@ def _sort_pieces(file: SentencePieceFile) -> BpePieces:
     unknown = list(_list_pieces(file, "unknown").values())
     if len(unknown) != 1:
         raise ValueError(f"the model has {len(unknown)} pieces for unknown characters; it needs one")
-    return BpePieces(
+    return SortedPieces(
         {piece.spelling: piece.score for piece in file.pieces if piece.type == "normal"},
         {piece.spelling: id_ for id_, piece in enumerate(file.pieces)},
         byte_ids,

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from bpe_core.encoding.sentencepiece_unigram import SentencePieceUnigramRules, make_sentencepiece_unigram_rules
-from bpe_core.formats.sentencepiece_bpe_model import BpePieces
+from bpe_core.formats.sentencepiece_bpe_model import SortedPieces
 from bpe_core.pretokenize.safe_cuts import CutStep, make_cut_tables
 from bpe_core.pretokenize.word_steps import WordStep
 
@@ -20,7 +20,7 @@ class UnigramParts(NamedTuple):
     rules: SentencePieceUnigramRules
 
 
-def make_unigram_parts(pieces: BpePieces) -> UnigramParts:
+def make_unigram_parts(pieces: SortedPieces) -> UnigramParts:
     """Returns what encodes the words of a model.
 
     A word ends where no piece can reach across, so the best path through a text is made of those through its words.

@@ -14,7 +14,7 @@ from real_tokenizers import find_real_tokenizer
 
 from bpe_core.encoding.decoders import SentencePieceDecoder
 from bpe_core.encoding.word_encoder import WordEncoder
-from bpe_core.formats.sentencepiece_bpe_model import BpePieces, make_bpe_parts
+from bpe_core.formats.sentencepiece_bpe_model import SortedPieces, make_bpe_parts
 from bpe_core.pretokenize.normalizer_steps import NormalizerSteps, Prepend, ReplaceText
 from bpe_core.pretokenize.step_splitter import StepSplitter
 
@@ -73,7 +73,7 @@ class Pair:
         byte_ids = [id_ for id_ in ids.values() if theirs.is_byte(id_)]
         others = {*self.controls, *user_defined, "<unk>", *(theirs.id_to_piece(id_) for id_ in byte_ids)}
         scores = {one: theirs.get_score(id_) for one, id_ in ids.items() if one not in others}
-        self.parts = make_bpe_parts(BpePieces(scores, ids, byte_ids, user_defined, ids["<unk>"]))
+        self.parts = make_bpe_parts(SortedPieces(scores, ids, byte_ids, user_defined, ids["<unk>"]))
         self.splitter = StepSplitter(normalizer, self.parts.word_steps)
         self.words = WordEncoder(self.parts.rules, self.parts.whole_words)
         self.drops_space = len(normalizer.steps) > 1
@@ -139,4 +139,4 @@ def test_bytes_that_are_not_utf8_are_decoded_one_by_one(data: bytes) -> None:
 
 def test_a_piece_of_unknown_characters_is_refused() -> None:
     with pytest.raises(ValueError, match="the piece 'ab' has the character 'b', which is not a piece itself"):
-        make_bpe_parts(BpePieces({"a": 0.0, "ab": 0.0}, {"a": 0, "ab": 1}, [], [], 2))
+        make_bpe_parts(SortedPieces({"a": 0.0, "ab": 0.0}, {"a": 0, "ab": 1}, [], [], 2))

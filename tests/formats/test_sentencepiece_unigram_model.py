@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe_core.encoding.word_encoder import make_word_encoder
-from bpe_core.formats.sentencepiece_bpe_model import BpePieces
+from bpe_core.formats.sentencepiece_bpe_model import SortedPieces
 from bpe_core.formats.sentencepiece_proto import _make_message_class
 from bpe_core.formats.sentencepiece_unigram_model import make_unigram_parts
 from bpe_core.pretokenize.normalizer_steps import NormalizerSteps, ReplaceText
@@ -98,7 +98,7 @@ class Pair:
             and not any(is_kind(id_) for is_kind in (theirs.is_control, theirs.is_unknown, theirs.is_byte))
             and not theirs.is_unused(id_)
         }
-        self.pieces = BpePieces(scores, ids, byte_ids, user_defined, ids["<unk>"])
+        self.pieces = SortedPieces(scores, ids, byte_ids, user_defined, ids["<unk>"])
         parts = make_unigram_parts(self.pieces)
         self.splitter = StepSplitter(NormalizerSteps((ReplaceText(" ", "▁"),)), parts.word_steps)
         self.words = make_word_encoder(parts.rules, {})
