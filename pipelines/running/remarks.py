@@ -25,7 +25,7 @@ REMARKS = {
     "dropped_character_occurrences": "occurrences of characters were left out with them",
     "texts_with_begin_token": "texts begin with the begin token that is added to them; see shards.repeated_ends",
     "texts_with_end_token": "texts end with the end token that is added to them; see shards.repeated_ends",
-    "unknown_tokens": "characters are not in the vocabulary and became the unknown token",
+    "unknown_tokens": "characters or words are not in the vocabulary and became the unknown token",
 }
 """What a summary says about a count that is not 0."""
 
