@@ -11,6 +11,11 @@ CorpusFormat = Literal["auto", "parquet", "jsonl", "text"]
 SampleCorpus = Literal["known-answers", "python-stdlib"]
 OnBad = Literal["fail", "quarantine"]
 
+_POLICIES_OF_TYPED_FILES = ["on_null", "on_bad_json", "on_wrong_type"]
+"""Settings about files that have columns or keys, and so values that may be missing or of another type."""
+_POLICIES_OF_CONTENT = [*_POLICIES_OF_TYPED_FILES, "on_invalid_utf8", "on_unreadable"]
+"""Settings about what files hold, whatever their size."""
+
 
 def _spell_off(value: Any) -> Any:
     return "off" if value is False else value  # YAML reads the word `off` as False.
@@ -87,13 +92,22 @@ class Corpus(Section):
     def _refuse_without_effect(self) -> None:
         """Raises ValueError if a setting cannot change anything because of the others."""
         if self.sample == "known-answers":
-            self._refuse_given(["format", "text_column", "text_document", "fingerprint"], "sample: known-answers")
+            names = ["format", "text_column", "text_document", "fingerprint", *_POLICIES_OF_CONTENT]
+            self._refuse_given(names, "sample: known-answers")
         elif self.sample:
-            self._refuse_given(["format", "text_column"], f"sample: {self.sample}")
+            self._refuse_given(["format", "text_column", *_POLICIES_OF_TYPED_FILES], f"sample: {self.sample}")
         elif self.format == "text":
-            self._refuse_given(["text_column"], "format: text")
+            self._refuse_given(["text_column", *_POLICIES_OF_TYPED_FILES], "format: text")
         elif self.format != "auto":
-            self._refuse_given(["text_document"], f"format: {self.format}")
+            policies = ["on_bad_json"] if self.format == "parquet" else []
+            self._refuse_given(["text_document", *policies], f"format: {self.format}")
+        if "quarantine" not in (getattr(self, name) for name in type(self).model_fields if name.startswith("on_")):
+            for name in ("max_bad_documents", "max_bad_share"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)}, which has no effect, because no on_... of the corpus is "
+                        "quarantine; remove it, or set one of them to quarantine"
+                    )
         if not self.weights:
             self._refuse_given(["weight_seed"], "a corpus without weights")
 

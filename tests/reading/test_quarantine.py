@@ -452,12 +452,12 @@ def test_one_task_above_the_limit_stops_at_once(tmp_path: Path) -> None:
 
 def test_limits_are_exact() -> None:
     counts = Counter(documents=10, quarantined_documents=2, quarantined_null=2)
-    check_limits(counts, Corpus(files=("-",), max_bad_documents=2, max_bad_share=0.2))
-    check_limits(Counter(), Corpus(files=("-",), max_bad_documents=0, max_bad_share=0.0))
+    check_limits(counts, Corpus(files=("-",), on_null="quarantine", max_bad_documents=2, max_bad_share=0.2))
+    check_limits(Counter(), Corpus(files=("-",), on_null="quarantine", max_bad_documents=0, max_bad_share=0.0))
     with pytest.raises(BadInputError, match=r"2 of 10 documents are bad \(20\.00%: null 2\), but corpus"):
-        check_limits(counts, Corpus(files=("-",), max_bad_documents=1))
+        check_limits(counts, Corpus(files=("-",), on_null="quarantine", max_bad_documents=1))
     with pytest.raises(BadInputError, match=r"corpus\.max_bad_share is 0\.19"):
-        check_limits(counts, Corpus(files=("-",), max_bad_share=0.19))
+        check_limits(counts, Corpus(files=("-",), on_null="quarantine", max_bad_share=0.19))
 
 
 def test_many_bad_rows_are_written_in_batches(tmp_path: Path) -> None:

@@ -478,6 +478,31 @@ def test_cores_are_counted_on_systems_without_cpu_affinity(monkeypatch: pytest.M
         ({"format": "jsonl", "text_document": "line"}, "text_document is 'line', which has no effect with format: js"),
         ({"format": "parquet", "text_document": "line"}, "text_document is 'line', which has no effect with format: p"),
         ({"weight_seed": 3}, "weight_seed is 3, which has no effect with a corpus without weights"),
+        ({"format": "text", "on_null": "fail"}, "on_null is 'fail', which has no effect with format: text"),
+        (
+            {"format": "text", "on_wrong_type": "quarantine"},
+            "on_wrong_type is 'quarantine', which has no effect with f",
+        ),
+        (
+            {"format": "parquet", "on_bad_json": "quarantine"},
+            "on_bad_json is 'quarantine', which has no effect with fo",
+        ),
+        (
+            {"sample": "known-answers", "files": [], "on_invalid_utf8": "skip"},
+            "on_invalid_utf8 is 'skip', which has no effect with sample: known-answers",
+        ),
+        (
+            {"sample": "python-stdlib", "files": [], "on_bad_json": "quarantine"},
+            "on_bad_json is 'quarantine', which has no effect with sample: python-stdlib",
+        ),
+        (
+            {"max_bad_documents": 5},
+            "max_bad_documents is 5, which has no effect, because no on_... of the corpus is quarantine",
+        ),
+        (
+            {"max_bad_share": 0.5, "on_invalid_utf8": "skip"},
+            "max_bad_share is 0.5, which has no effect, because no on_... of the corpus is quarantine",
+        ),
         (
             {"files": [], "sample": "known-answers", "text_column": "x"},
             "text_column is 'x', which has no effect with sample: known-answers",
