@@ -279,6 +279,15 @@ class _Parser:
         return ~members if negative else members
 
 
+def parse_pattern(expression: str) -> _Node:
+    """Returns the root of the syntax tree of an expression, a node of alternatives.
+
+    Raises:
+        UnsupportedPatternError: the expression is outside the subset.
+    """
+    return _Parser(expression).parse()
+
+
 class _Nfa:
     """A non-deterministic automaton.
 
@@ -422,7 +431,7 @@ class _Dfa:
 
 
 def _build_dfa(expression: str) -> _Dfa:
-    nfa = _Nfa(_Parser(expression).parse())
+    nfa = _Nfa(parse_pattern(expression))
     start = nfa.find_closure([nfa.start])
     if any(nfa.states[state][0] != "char" for state in start):
         raise UnsupportedPatternError("an alternative that can match the empty string")

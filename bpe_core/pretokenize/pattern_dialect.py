@@ -297,6 +297,13 @@ _BYTE = re.compile(r"\\x[89A-Fa-f][0-9A-Fa-f]")
 _GROUP_OPENING = re.compile(
     r"\((?:\?(?:(?P<look><?[=!])|[:>]|(?P<name>P?<[A-Za-z_]\w*>)|(?P<flags>-?[a-zA-Z]+(?:-[a-z]+)?)(?P<end>[:)])))?"
 )
+_CLASS_WITH_LINE_END = r"\\[sD]|\\P\{(?:[LMNPS]|Lu|Ll|Lt|Lm|Lo|Nd|Nl|No)\}|\[\^0-9\]"
+_NOTHING_FOLLOWS = re.compile(
+    rf"(?<!\\)\(\?[=!](?:\((?:\?:)?(?:[^()\\[\]{{}}]|\\[dsp](?:\{{\w+\}})?|\[0-9\])\{{\d\}}\)\*\(\?:)?"
+    rf"(?:{_CLASS_WITH_LINE_END})\|(?P<end>\$)\)"
+)
+"""A look-ahead such as `(?=\\s|$)`. If the class holds the line end, it is there wherever engines differ about `$`."""
+
 _REFUSED_ESCAPES = {
     **dict.fromkeys("wW", "word-character"),
     **dict.fromkeys("bB<>", "word-edge"),
@@ -498,6 +505,9 @@ class _DialectReader:
             return self._match_one(key, start)
         if character == "\\":
             return self._read_escape(previous)
+        if character == "$" and self._at in {found.start("end") for found in _NOTHING_FOLLOWS.finditer(self._text)}:
+            self._at += 1
+            return None
         if character in "^$":
             self._refuse("line-anchor", character)
         if character == "{":

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import regex
 
 from bpe_core.kernels import Int64s, UInt8s, flatten_bytes
+from bpe_core.pretokenize.digit_groups import DigitGroups, find_digit_groups
 from bpe_core.pretokenize.normalizer import Normalization, normalize_array, normalize_text
 from bpe_core.pretokenize.pattern_compiler import PatternTables, UnsupportedPatternError, compile_patterns
 from bpe_core.pretokenize.pattern_dialect import check_pattern, compile_with_regex
@@ -117,12 +118,13 @@ class PreTokenizer:
     @property
     def is_compiled(self) -> bool:
         """Whether the pattern is compiled to tables. If not, the `regex` package splits, about twenty times slower."""
-        return self.tables is not None
+        return _compile_tables(self.expressions, self.keep_gaps) is not None
 
     @property
     def tables(self) -> PatternTables | None:
-        """The compiled pattern, or None if it is outside the subset that can be compiled."""
-        return _compile_tables(self.expressions)
+        """The compiled pattern; None if it is outside the subset that can be compiled, or needs more than tables."""
+        compiled = _compile_tables(self.expressions, self.keep_gaps)
+        return compiled[0] if compiled is not None and not any(compiled[1]) else None
 
     def describe_normalizer(self) -> list[str | bool]:
         """Returns the settings of the normalizer."""
@@ -162,10 +164,10 @@ class PreTokenizer:
         >>> word_ends.ends.tolist(), word_ends.first_end.tolist()
         ([3, 7, 9, 11], [0, 2, 4])
         """
-        tables = self.tables
+        compiled = _compile_tables(self.expressions, self.keep_gaps)
         stride = 1 if self.keep_gaps else 2
-        if tables is not None:
-            ends, first_end = split_texts(data, offsets, tables, self.keep_gaps)
+        if compiled is not None:
+            ends, first_end = split_texts(data, offsets, compiled[0], self.keep_gaps, compiled[1])
             return WordEnds(ends, first_end, stride)
         return self._split_batch_with_regex(data, offsets, stride)
 
@@ -265,9 +267,14 @@ def check_utf8(texts: pa.Array) -> pa.Array:
 
 
 @cache
-def _compile_tables(expressions: tuple[str, ...]) -> PatternTables | None:
+def _compile_tables(
+    expressions: tuple[str, ...], keep_gaps: bool
+) -> tuple[PatternTables, tuple[DigitGroups | None, ...]] | None:
+    """Returns the tables, and how the words of each expression are split into groups of digits."""
+    groups = tuple(map(find_digit_groups, expressions)) if keep_gaps else (None,) * len(expressions)
     try:
-        return compile_patterns(expressions)
+        rewritten = [group.expression if group else one for one, group in zip(expressions, groups, strict=True)]
+        return compile_patterns(rewritten), groups
     except UnsupportedPatternError as error:
         pattern = expressions[0] if len(expressions) == 1 else expressions
         _pattern_log.warning(

@@ -1,6 +1,7 @@
 """The kernels that split texts, given as UTF-8 bytes, into words by the tables of `pattern_compiler`."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -190,7 +191,22 @@ def _split_without_gaps(
     return text, at
 
 
-def split_texts(data: UInt8s, offsets: Int64s, tables: PatternTables, keep_gaps: bool) -> tuple[Int64s, Int64s]:
+class WordSplitter(Protocol):
+    """Splits the words of an expression further."""
+
+    def split_words(
+        self, data: UInt8s, start: int, ends: Int64s, first_end: Int64s, stride: int
+    ) -> tuple[Int64s, Int64s]:
+        """Returns `ends` and `first_end` of the parts; the first text starts at `start`, and the rest is `WordEnds`."""
+
+
+def split_texts(
+    data: UInt8s,
+    offsets: Int64s,
+    tables: PatternTables,
+    keep_gaps: bool,
+    splitters: Sequence[WordSplitter | None] = (),
+) -> tuple[Int64s, Int64s]:
     """Splits texts into words.
 
     Args:
@@ -198,16 +214,18 @@ def split_texts(data: UInt8s, offsets: Int64s, tables: PatternTables, keep_gaps:
         offsets: text `t` is `data[offsets[t] : offsets[t + 1]]`.
         tables: the compiled pattern.
         keep_gaps: whether what is between two matches is a word of its own. Otherwise only matches are words.
+        splitters: for each expression what splits its words further; empty if nothing does for any.
 
     Returns:
         `ends` and `first_end`, as in `WordEnds`. With `keep_gaps`, `ends` are the indexes in `data` at which words end.
         Without, they are the start and the end of each word in turn.
     """
-    ends, first_end = _split_by_expression(data, offsets, 0, tables, keep_gaps)
+    splitters = splitters or [None] * tables.start_states.size
+    ends, first_end = _split_by_expression(data, offsets, 0, tables, keep_gaps, splitters[0])
     for expression in range(1, tables.start_states.size):
         # The words so far are the texts that the next expression splits.
         starts = np.concatenate([offsets[:1], ends])
-        ends, first_of_word = _split_by_expression(data, starts, expression, tables, keep_gaps)
+        ends, first_of_word = _split_by_expression(data, starts, expression, tables, keep_gaps, splitters[expression])
         if not keep_gaps:
             # Every second of these texts is the gap before a word; what matches there is not within a word.
             sizes = np.diff(first_of_word)
@@ -219,7 +237,12 @@ def split_texts(data: UInt8s, offsets: Int64s, tables: PatternTables, keep_gaps:
 
 
 def _split_by_expression(
-    data: UInt8s, offsets: Int64s, expression: int, tables: PatternTables, keep_gaps: bool
+    data: UInt8s,
+    offsets: Int64s,
+    expression: int,
+    tables: PatternTables,
+    keep_gaps: bool,
+    splitter: WordSplitter | None,
 ) -> tuple[Int64s, Int64s]:
     """Splits texts by expression number `expression`; see `split_texts`."""
     first_end = np.zeros(offsets.size, np.int64)
@@ -233,4 +256,7 @@ def _split_by_expression(
         text, at = split(text, at, data, offsets, start_state, block_starts, tables, ends, first_end)
         if text < offsets.size - 1:
             ends = with_capacity(ends, ends.size + 1)
-    return ends[: first_end[-1]], first_end
+    ends = ends[: first_end[-1]]
+    if splitter is not None:
+        return splitter.split_words(data, int(offsets[0]), ends, first_end, 1 if keep_gaps else 2)
+    return ends, first_end
