@@ -149,8 +149,9 @@ print([tokenizer.encode(text, special="allow") for text in (*texts, "newest" * 4
 def test_kernels_run_as_plain_python_for_debugging(tmp_path: Path) -> None:
     def run(**environment: str) -> str:
         command = [sys.executable, "-W", "error", "-c", IN_PYTHON]
+        # The error output is left to pytest, which shows it if the process fails.
         printed = subprocess.run(
-            command, env={**os.environ, **environment}, check=True, capture_output=True, text=True, cwd=tmp_path
+            command, env={**os.environ, **environment}, check=True, stdout=subprocess.PIPE, text=True, cwd=tmp_path
         )
         return printed.stdout
 
