@@ -229,11 +229,10 @@ def test_every_code_point_is_split_as_in_the_library(name: str) -> None:
     if name == "none":
         return
     library = tokenizers.Tokenizer.from_str(json.dumps(CONTENTS[name])).pre_tokenizer
-    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000 and code not in NEWER_DIGITS]
-    for context in ("a{}b", "{}{} ", "1{}-"):
-        texts = [context.replace("{}", chr(code)) for code in codes]
-        batch = ours.split_pieces(pa.array(texts, pa.large_string()), np.ones(len(texts), bool))
-        for text, words in zip(texts, batch.list_words(), strict=True):
+    for texts in iterate_code_point_texts(contexts=("a{}b", "{}{} ", "1{}-")):
+        known = [text for text in texts if NEWER_DIGITS.isdisjoint(map(ord, text))]
+        batch = ours.split_pieces(pa.array(known, pa.large_string()), np.ones(len(known), bool))
+        for text, words in zip(known, batch.list_words(), strict=True):
             assert words == [word for word, _ in library.pre_tokenize_str(text)], ascii(text)
 
 
