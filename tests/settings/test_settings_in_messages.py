@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SECTIONS = {name: field.annotation for name, field in Project.model_fields.items()}
 NAMED = re.compile(rf"(?<![\w./{{])({'|'.join(SECTIONS)})\.([a-z][a-z_0-9]*)(?![\w(}}])")
 MANIFEST_ENTRIES = {"tokenizer.fingerprint"}
-FILE_TYPES = {"json", "csv", "html", "tiktoken", "prom", "yaml", "parquet", "py", "txt"}
+FILE_TYPES = {"json", "model", "csv", "html", "tiktoken", "prom", "yaml", "parquet", "py", "txt"}
 
 
 def fields_of(section: str) -> set[str]:
