@@ -104,7 +104,13 @@ def make_encoder(name: str, path: str) -> Encoder:
         import tokenizers
 
         def make() -> Any:
-            return tokenizers.Tokenizer.from_file(path)
+            tokenizer: Any = tokenizers.Tokenizer.from_file(path)
+            if hasattr(tokenizer, "no_truncation"):
+                tokenizer.no_truncation()
+                tokenizer.no_padding()
+            else:  # Version 1.0.
+                tokenizer.truncation = tokenizer.padding = None
+            return tokenizer
 
         def run(tokenizer: Any, texts: list[str]) -> Any:
             encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
