@@ -248,7 +248,7 @@ def test_a_missing_tokenizer_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert exit_code(command, "--tokenizer", str(tmp_path), "1") == 2
     assert capsys.readouterr().err.startswith(
         f"tokenmill: {tmp_path}/tokenizer.json: no such file; train the tokenizer first (tokenmill train), or name "
-        "another. A folder may also have vocab.json with merges.txt, "
+        "another. A folder may also have tekken.json, tokenizer.model, vocab.txt, vocab.json with merges.txt, "
     )
 
 
