@@ -90,7 +90,7 @@ def _decode_run(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class FuseStep:
-    """Joins all strings to one."""
+    """Joins all tokens into one string, the step `Fuse` of the library."""
 
     def apply(self, tokens: Sequence[str]) -> list[str]:
         """Returns one string."""
@@ -165,7 +165,7 @@ class SpaceStep:
 
 @dataclass(frozen=True)
 class ByteLevelStep:
-    """Joins the bytes of all strings, in which each character is one that GPT-2 writes a byte with.
+    """Joins all tokens into one string after turning GPT-2's characters for bytes back into bytes.
 
     A string with any other character gives its own UTF-8. What is not UTF-8 becomes U+FFFD.
     """
@@ -211,7 +211,7 @@ class WordPieceStep:
     cleans_up: bool
 
     def apply(self, tokens: Sequence[str]) -> list[str]:
-        """Returns the strings with spaces and without prefixes; the first keeps its prefix."""
+        """Returns the tokens with a space before each one that starts a word, and without continuation prefixes."""
         decoded = [
             token if at == 0 else token[len(self.prefix) :] if token.startswith(self.prefix) else f" {token}"
             for at, token in enumerate(tokens)

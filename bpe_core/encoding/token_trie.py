@@ -13,7 +13,7 @@ import pyarrow as pa
 from bpe_core.kernels import Int32s, Int64s, UInt8s, device_function, flatten_bytes, kernel
 
 ROOT = 0
-"""The node of the empty token."""
+"""The root of a trie: the node that is reached before any byte was read."""
 
 NO_NODE = -1
 """What stands for a node that does not exist, and for the id of a node at which no token ends."""
